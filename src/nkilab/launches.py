@@ -120,7 +120,7 @@ def _on_data(
     if tape is None or not tape.lock.acquire(blocking=False):
         return run({})[0]
     try:
-        if not tape.was_tried and kernel.spelling == "nki" and has_uniform_loops(kernel.function):
+        if not tape.was_tried and has_uniform_loops(kernel.function):
             _trace(tape, on_shapes)
         launched, is_fixed = _on_tape(tape, kernel, bound, program_grid, machine, run)
     except (KeyboardInterrupt, MemoryError):
@@ -184,7 +184,7 @@ def _on_shapes(
 
     What then asks for the value of an index, or goes wrong, runs again: at last as it stands.
     """
-    if len(program_grid) > 1 or kernel.spelling != "nki":
+    if len(program_grid) > 1:
         return run(keyed)
     args, kwargs = calls[0]
     repeats = (keyed.get(REPEATS) or Repeats()).of_launch()

@@ -6,6 +6,7 @@ numbers; a table of records is a list of such objects, or one array for compiled
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -202,6 +203,13 @@ def columns_of(records: Any, *names: str) -> tuple[np.ndarray, ...]:
         for name, values in zip(names, arrays, strict=True):
             values[start : start + _PIECE] = piece[name]
     return arrays
+
+
+def give_back() -> None:
+    """Have the C library return freed memory to the system, where it keeps that (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
 
 
 def numbers(values: Any, *, as_array: bool) -> Any:

@@ -14,7 +14,7 @@ from nkilab.trace import repeats as subject
 from nkilab.trace.affine import REPEATS, Repeats
 
 with nkilab.activate():
-    from tests.dialects import repeated
+    from tests.dialects import repeated, repeated_beta1
 
     from nkilab.ledger.kernels import matmul
 
@@ -69,14 +69,14 @@ def written(monkeypatch):
     return counts
 
 
-@pytest.mark.parametrize("kernel", repeated.LIKE, ids=lambda k: k.name)
+@pytest.mark.parametrize("kernel", [*repeated.LIKE, *repeated_beta1.LIKE], ids=lambda k: k.name)
 def test_loops_that_repeat_themselves_are_continued_to_the_same_program(kernel, written):
     program, plain = traced(kernel, X)
     assert_equal(program, plain)
     assert any(written)
 
 
-@pytest.mark.parametrize("kernel", repeated.UNLIKE, ids=lambda k: k.name)
+@pytest.mark.parametrize("kernel", [*repeated.UNLIKE, *repeated_beta1.UNLIKE], ids=lambda k: k.name)
 def test_loops_that_only_seem_to_repeat_themselves_give_the_same_program(kernel):
     assert_equal(*traced(kernel, X))
 

@@ -67,7 +67,7 @@ def basic(view: V, key: Any, *, keeps_two_axes: bool = False) -> V:
     new_shape: list[int] = []
     new_strides: list[int] = []
     new_axis: int | None = None
-    for axis, subscript in enumerate(for_every_axis(view, key)):
+    for axis, subscript in enumerate(for_every_axis(view, in_this_iteration(view, key))):
         size, stride = shape[axis], strides[axis]
         if type(subscript) is slice:
             start, count, step = _slice(view, axis, subscript, size)
@@ -202,8 +202,7 @@ def _is_affine(part: Any) -> bool:
 def _inside(part: Any, size: int) -> Any:
     """One subscript with the numbers of this iteration, if it is inside an axis of `size` in all of them."""
     if type(part) is Affine:
-        low, high = part.bounds
-        return part.value if low >= 0 and high < size else part.refuse()
+        return part.inside(0, size - 1)
     is_slice = type(part) is slice
     start, stop = part.start, part.stop if is_slice else part.start + part.size
     affine_bounds = [n for n in (part.start, part.stop if is_slice else part.size) if type(n) is Affine]

@@ -9,16 +9,17 @@ from functools import cache, lru_cache
 from types import CodeType
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 # methods of tensors, which make views
 METHODS = {
-    "ap", "broadcast", "expand_dim", "flatten_dims", "permute", "rearrange", "reshape", "reshape_dim",
-    "select", "slice", "squeeze_dim", "view",
+    "ap", "astype", "broadcast", "broadcast_to", "expand_dim", "expand_dims", "flatten_dims", "permute",
+    "rearrange", "reshape", "reshape_dim", "select", "slice", "squeeze_dim", "view",
 }  # fmt: skip
-# members of tensors, which are those of others that are alike
-MEMBERS = {"dtype", "ndim", "shape", "size", "strides"}
+# members of tensors, which are those of others that are alike, and of index grids
+MEMBERS = {"dtype", "ndim", "p", "shape", "size", "strides", "x", "y"}
 RANGES = ("affine_range", "range", "sequential_range", "static_range")
-STATEMENTS = (ast.Assign, ast.Expr, ast.For, ast.If, ast.Pass, ast.Return)
+STATEMENTS = (ast.Assign, ast.AugAssign, ast.Expr, ast.For, ast.If, ast.Pass, ast.Return)
 EXPRESSIONS = (
     ast.Attribute, ast.BinOp, ast.BoolOp, ast.Call, ast.Compare, ast.Constant, ast.FormattedValue,
     ast.GeneratorExp, ast.IfExp, ast.JoinedStr, ast.List, ast.ListComp, ast.Name, ast.Slice, ast.Subscript,
@@ -37,10 +38,12 @@ UNCLEAR = (
 
 
 class Text(Struct, frozen=True):
-    """What some statements use: variables of the function, and names beyond it with what of their modules."""
+    """What some statements use."""
 
-    names: frozenset[str]
-    outer: frozenset[tuple[str, ...]]
+    names: frozenset[str]  # variables of the function
+    outer: frozenset[tuple[str, ...]]  # names beyond it, with what of their modules
+    sets_items: bool  # whether they set items of variables, or add to these in place
+    added_to: frozenset[str] = frozenset()  # variables that every iteration adds to
 
 
 class Function(Struct):
@@ -146,9 +149,12 @@ class _Reader:
                 break
             head = wider
         carried = head & (self.written_by(*node.body) | target)
+        added_to = carried - target - _written(*node.body, is_assigned=True)
         text, run = None, node.iter
-        if not carried and not node.orelse and isinstance(node.target, ast.Name) and _is_range(run):
+        is_plain = carried == added_to and not node.orelse and isinstance(node.target, ast.Name)
+        if is_plain and _is_range(run):
             text = self.text_in(*node.body, may_return=False)
+            text = text and replace(text, added_to=frozenset(added_to))
         for part in (node, run):
             # versions of Python differ in the place of the step that asks for the first iteration
             place = (part.lineno, part.end_lineno, part.col_offset, part.end_col_offset)
@@ -171,7 +177,9 @@ class _Reader:
             match node:
                 case ast.Return() if not may_return:
                     return None
-                case ast.Assign() if not all(map(_is_name, node.targets)):
+                case ast.Assign() if not all(map(_is_target, node.targets)):
+                    return None
+                case ast.AugAssign() if not _is_target(node.target):
                     return None
                 case ast.For() if node.orelse or not _is_name(node.target):
                     return None
@@ -192,7 +200,11 @@ class _Reader:
                 case ast.AST() if not isinstance(node, (*STATEMENTS, *EXPRESSIONS, *PARTS)):
                     return None
         outer = self.with_members(nodes, outer)
-        return Text(frozenset(names), frozenset(outer))
+        sets_items = any(
+            isinstance(n, ast.AugAssign) or (isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store))
+            for n in nodes
+        )
+        return Text(frozenset(names), frozenset(outer), sets_items)
 
     def with_members(self, nodes: Sequence[ast.AST], outer: set[tuple[str, ...]]) -> set[tuple[str, ...]]:
         """Outer names, with what is taken of them in the place of those that stand only before a dot."""
@@ -244,6 +256,11 @@ def _is_name(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) or (isinstance(node, ast.Tuple) and all(map(_is_name, node.elts)))
 
 
+def _is_target(node: ast.expr) -> bool:
+    """Whether a target is a name, a tuple of names, or an item of what a variable holds."""
+    return _is_name(node) or (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name))
+
+
 def _read(node: ast.AST) -> set[str]:
     """The names that are read, but for those that comprehensions make for themselves."""
     if isinstance(node, ast.Name):
@@ -256,8 +273,11 @@ def _read(node: ast.AST) -> set[str]:
     return names
 
 
-def _written(*nodes: ast.AST) -> set[str]:
+def _written(*nodes: ast.AST, is_assigned: bool = False) -> set[str]:
+    """The names that are written; only those that are not merely added to, if so asked."""
+    parts = [n for node in nodes for n in ast.walk(node)]
+    left_out = {id(n.target) for n in parts if is_assigned and isinstance(n, ast.AugAssign)}
     return {
-        n.id for node in nodes for n in ast.walk(node)
-        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        n.id for n in parts
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and id(n) not in left_out
     }  # fmt: skip

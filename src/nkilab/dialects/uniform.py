@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..tiles.dtypes import DType
 from ..tiles.tile import PSUM, Storage, View
-from ..trace.affine import Affine
+from ..trace.affine import Affine, OfIndices
 from ..trace.source import is_users
 from .kernel import Kernel
-from .loop_text import codes_of, function_of, functions_of, read_file
+from .loop_text import Text, codes_of, function_of, functions_of, read_file
 
 # functions of Python's that change nothing and go by what they are given
 BUILTINS = {f.__name__: f for f in (
@@ -45,12 +46,12 @@ FILES = {
 }  # fmt: skip
 # what is the same of the storages of tensors that are alike
 ALIKE = ("shape", "dtype", "name", "line", "is_mutable", "place")
-MODULES = ("nki.language", "nki.isa")
+MODULES = ("nki.language", "nki.isa", "neuronxcc.nki.language", "neuronxcc.nki.isa")
 # names of these modules that do more than make tiles and rows
 REFUSED = {
-    "VirtualRegister", "core_barrier", "device_print", "dropout", "dynamic_range", "fori_loop", "no_reorder",
-    "ptr", "rand", "random_seed", "rng", "sendrecv", "shared_constant", "shared_identity_matrix",
-    "while_loop",
+    "VirtualRegister", "core_barrier", "device_print", "dropout", "dynamic_range", "fori_loop", "loop_reduce",
+    "no_reorder", "ptr", "rand", "random_seed", "rng", "sendrecv", "shared_constant",
+    "shared_identity_matrix", "while_loop",
 }  # fmt: skip
 _STORES = {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "STORE_NAME"}
 # values that nobody changes, and that say what they are
@@ -62,12 +63,17 @@ def shared_by(frame: FrameType) -> list[Storage] | None:
     place = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
     function = function_of(frame.f_code)
     text = None if function is None else function.loops.get(tuple(place))
-    if text is None or not _are_harmless(text.outer, frame.f_globals, frame.f_builtins, set()):
+    called: set[CodeType] = set()
+    if text is None or not _are_harmless(text.outer, frame.f_globals, frame.f_builtins, called):
         return None
     local_names = frame.f_locals
     storages: list[Storage] = []
-    known = (local_names[name] for name in text.names if name in local_names)
-    return storages if all(_is_plain(value, storages) for value in known) else None
+    known = [local_names[name] for name in text.names if name in local_names]
+    # an item of a list outlives the iteration that sets it, and so does a number that is added to
+    sets_items = any(one is None or one.sets_items for one in (text, *map(_whole, called)))
+    sequences = tuple if sets_items else (list, tuple)
+    is_plain = all(isinstance(local_names.get(name), View) for name in text.added_to)
+    return storages if is_plain and all(_is_plain(value, storages, sequences) for value in known) else None
 
 
 def has_uniform_loops(function: Any) -> bool:
@@ -76,15 +82,14 @@ def has_uniform_loops(function: Any) -> bool:
     return text is not None and bool(text.loops)
 
 
-def _is_plain(value: Any, storages: list[Storage]) -> bool:
-    """Whether a value is a number, a tensor or a list of such; storages of tensors are added to a list."""
-    kind = type(value)
+def _is_plain(value: Any, storages: list[Storage], sequences: type[Any] | tuple[type[Any], ...]) -> bool:
+    """Whether a value is a number, a tensor or a sequence of such; tensors' storages are added to a list."""
     if isinstance(value, View):
         storages.append(value.storage)
         return not value.indices
-    if kind is list or kind is tuple:
-        return all(_is_plain(part, storages) for part in value)
-    return isinstance(value, NUMBERS)
+    if isinstance(value, sequences):
+        return all(_is_plain(part, storages, sequences) for part in value)
+    return isinstance(value, (*NUMBERS, OfIndices, np.dtype, DType))
 
 
 @lru_cache(maxsize=512)
@@ -169,9 +174,9 @@ def _subscripts(code: CodeType) -> dict[tuple[int | None, ...], tuple[ast.expr, 
 
 
 def _are_harmless(
-    outer: Iterable[tuple[str, ...]], names: dict[str, Any], own_builtins: Any, under_way: set[CodeType]
+    outer: Iterable[tuple[str, ...]], names: dict[str, Any], own_builtins: Any, called: set[CodeType]
 ) -> bool:
-    """Whether everything beyond a function that it names changes nothing."""
+    """Whether everything beyond a function that it names changes nothing; functions are added to a set."""
     for name, *members in outer:
         is_builtin = name in BUILTINS and own_builtins.get(name) is BUILTINS[name]
         if is_builtin and (name not in names or name == "range"):
@@ -180,33 +185,42 @@ def _are_harmless(
         if name not in names:
             return False
         value = names[name]
-        if not (_has_harmless(value, members[0]) if members else _is_harmless(value, under_way)):
+        if not (_has_harmless(value, members[0]) if members else _is_harmless(value, called)):
             return False
     return True
 
 
 def _has_harmless(value: Any, member: str) -> bool:
     """Whether an object is a module of ours, or one that is known, and its member changes nothing."""
+    if value is np:
+        return isinstance(getattr(np, member, None), np.ufunc)
     is_known = type(value).__module__.startswith("nkilab.") or type(value) is ModuleType
     return is_known and getattr(value, "__name__", "") in MODULES and member not in REFUSED
 
 
-def _is_harmless(value: Any, under_way: set[CodeType]) -> bool:
+def _is_harmless(value: Any, called: set[CodeType]) -> bool:
     """Whether a value beyond a function is a number, or a function that changes nothing."""
     if type(value) is tuple:
-        return all(_is_harmless(part, under_way) for part in value)
+        return all(_is_harmless(part, called) for part in value)
     if type(value) is Kernel and not value.grid:
         value = value.function
     if type(value) is not FunctionType:
         return type(value) in NUMBERS
     code = value.__code__
-    if code in under_way:
+    if code in called:
         return True
-    function = function_of(code)
     defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
-    if function is None or function.whole is None or value.__closure__ or not all(map(is_constant, defaults)):
+    whole = _whole(code)
+    if whole is None or value.__closure__ or not all(map(is_constant, defaults)):
         return False
-    return _are_harmless(function.whole.outer, value.__globals__, vars(builtins), {*under_way, code})
+    called.add(code)
+    return _are_harmless(whole.outer, value.__globals__, vars(builtins), called)
+
+
+def _whole(code: CodeType) -> Text | None:
+    """What a function uses, if all of it is of known kinds."""
+    function = function_of(code)
+    return None if function is None else function.whole
 
 
 def is_constant(value: Any) -> bool:

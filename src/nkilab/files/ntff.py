@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ..disk import read_whole, write_whole
 from ..errors import FileError
-from ..timing.timeline import Timeline
+from ..timing.timeline import COLUMNS, OF_NODES, Timeline
 from ..trace.program import Program
 from .container import Header, pack, unpack
 from .neff import digest_of
@@ -17,7 +17,6 @@ from .values import decoded, encoded
 
 KIND = "NTFF"
 _SCALARS = ("machine", "model", "latency_ns", "window", "issue_ns", "labels")
-_COLUMNS = tuple(name for name in Timeline.__struct_fields__ if name not in _SCALARS)
 
 
 def write(path: str | os.PathLike[str], program: Program, timeline: Timeline) -> None:
@@ -33,7 +32,7 @@ def packed(program: Program, timeline: Timeline) -> bytes:
     """The bytes of the file of a timeline."""
     header: Header = {name: encoded(getattr(timeline, name)) for name in _SCALARS}
     header["program"], header["kernel"] = digest_of(program), program.kernel_name
-    return pack(KIND, header, {name: getattr(timeline, name) for name in _COLUMNS})
+    return pack(KIND, header, {name: getattr(timeline, name) for name in COLUMNS})
 
 
 class Trace(Struct, frozen=True):
@@ -77,4 +76,7 @@ def read(path: str | os.PathLike[str]) -> Trace:
 
 def _timeline(header: Header, arrays: dict[str, np.ndarray]) -> Timeline:
     scalars = {name: decoded(header[name]) for name in _SCALARS}
-    return Timeline(**scalars, **{name: arrays[name] for name in _COLUMNS})  # type: ignore[arg-type]
+    of_events = {name: arrays[name] for name in COLUMNS if name not in OF_NODES}
+    shared = {name: arrays[name] for name in OF_NODES}
+    place = np.arange(len(arrays["node"]), dtype=np.int32)
+    return Timeline(**scalars, **of_events, place=place, of_nodes=shared)  # type: ignore[arg-type]

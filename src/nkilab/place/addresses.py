@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import LimitError
-from ..records import column
+from ..records import column, give_back
 from ..tiles.tile import PSUM, SBUF
 from ..trace.program import Program
 from .boxes import Boxes
@@ -44,10 +44,15 @@ def plan(program: Program, known: Within | None = None) -> Plan:
     in_psum, in_sbuf = task.placed(psum), task.placed(sbuf)
 
     nodes = len(program) + len(in_sbuf.transfers)
-    added = (edges(program, slots) for edges in (buffer_edges, phase_edges, order_edges))
+    added = [edges(program, slots) for edges in (buffer_edges, phase_edges, order_edges)]
+    # of a long program the largest columns by far, which nothing reads from here on
+    del known, slots, boxes, within, task
+    edges = with_edges(waits, in_psum.edges, in_sbuf.edges, *added, count=nodes)
+    del waits, added
+    give_back()
     return Plan(
         len(program),
-        with_edges(waits, in_psum.edges, in_sbuf.edges, *added, count=nodes),
+        edges,
         in_sbuf.transfers,
         in_sbuf.placements,
         in_psum.placements,

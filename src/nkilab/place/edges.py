@@ -6,7 +6,7 @@ no wait in time, and a race for the checks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -83,14 +83,11 @@ class Waits(Struct, frozen=True):
         return [(int(n), KINDS[k]) for n, k in zip(self.node[span], self.kind[span], strict=True)]
 
 
-def waits_from(count: int, later: np.ndarray, earlier: np.ndarray, kind: np.ndarray) -> Waits:
-    """Waits of `count` nodes from a list of edges; of several kinds between one pair the first counts."""
+def waits_from(count: int, *chunks: Sequence[np.ndarray] | Waits) -> Waits:
+    """Waits of `count` nodes from edges; of several kinds between one pair the first counts."""
     # one number per edge sorts faster than three columns
     row_bits, kind_bits = count.bit_length(), len(KINDS).bit_length()
-    edges = later.astype(np.int64)
-    for bits, column in ((row_bits, earlier), (kind_bits, kind)):
-        edges <<= bits
-        edges |= column
+    edges = np.concatenate([_numbered(chunk, row_bits, kind_bits) for chunk in chunks])
     edges.sort()
     fresh = np.ones(len(edges), np.bool_)
     for piece in pieces(len(edges) - 1):
@@ -108,6 +105,19 @@ def waits_from(count: int, later: np.ndarray, earlier: np.ndarray, kind: np.ndar
     edges >>= row_bits + kind_bits
     np.cumsum(np.bincount(edges, minlength=count), out=start[1:])
     return Waits(start, node, own_kind)
+
+
+def _numbered(edges: Sequence[np.ndarray] | Waits, row_bits: int, kind_bits: int) -> np.ndarray:
+    """A number for each edge: later node, earlier node and kind after each other."""
+    if isinstance(edges, Waits):
+        numbers = np.repeat(np.arange(len(edges.start) - 1), np.diff(edges.start))
+        columns = [edges.node, edges.kind]
+    else:
+        numbers, columns = edges[0].astype(np.int64), [*edges[1:]]
+    for bits, column in zip((row_bits, kind_bits), columns, strict=True):
+        numbers <<= bits
+        numbers |= column
+    return numbers
 
 
 def dependences(program: Program, table: Mapping[str, Dependence] = DEPENDENCES) -> Waits:
@@ -154,14 +164,9 @@ def with_edges(
     """
     if not count and not any(len(kind) for *_, kind in more):
         return waits
-    nodes = len(waits.start) - 1
     is_ordered = ordered_kinds(table)
-    known = np.repeat(np.arange(nodes, dtype=np.int32), np.diff(waits.start)), waits.node, waits.kind
     kept = ([column[is_ordered[edges[2]]] for column in edges] for edges in more)
-    columns = zip(known, *kept, strict=True)
-    return waits_from(
-        count or nodes, *(np.concatenate(c, dtype=c[0].dtype, casting="same_kind") for c in columns)
-    )
+    return waits_from(count or len(waits.start) - 1, waits, *kept)
 
 
 def ordered_kinds(table: Mapping[str, Dependence]) -> np.ndarray:
@@ -187,7 +192,7 @@ def waits_of(
         ):
             kept = (edges[0] != edges[1]) & is_ordered[edges[2]]
             chunks.append(tuple(column[kept] for column in edges))
-    return waits_from(len(program), *(np.concatenate(columns) for columns in zip(*chunks, strict=True)))
+    return waits_from(len(program), *chunks)
 
 
 def _ordered(slots: Slots, some: np.ndarray) -> np.ndarray:

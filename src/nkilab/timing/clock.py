@@ -6,12 +6,13 @@ What that releases is ready later than it.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from msgspec.structs import replace
 
 from ..place.plan import Plan
+from ..place.slots import pieces
 from ..records import Job, column
 from ..trace.program import Program
 from .engines import choose, finish, meet, next_start, note, settle
@@ -37,10 +38,8 @@ def simulate(program: Program, plan: Plan, work: Work | None = None) -> Timeline
     Returns:
         The events; the same program and plan give the same events, bit for bit.
     """
-    work, clock = _run_out(program, work or work_of(program, plan))
-    nodes = outcome_of(work, clock)
-    del clock
-    return timeline_of(program.machine, work, nodes)
+    work, *clock = _run_out(program, work or work_of(program, plan))
+    return timeline_of(program.machine, work, outcome_of(work, clock, is_given_up=True))
 
 
 def latency_ns(program: Program, plan: Plan, known: Work | None = None) -> float:
@@ -51,27 +50,28 @@ def latency_ns(program: Program, plan: Plan, known: Work | None = None) -> float
 def _run_out(program: Program, work: Work) -> tuple[Work, Clock]:
     """The work of a program and its clock at the end, without what has no more say."""
     run, clock = opened(program, work)
+    none = work.row[:0]
+    work = replace(work, order=none, wait_start=none, wait_delay=none, ring=none)
     coming = run(clock, BEGIN, 0.0, FOREVER)
     while coming < FOREVER:
         coming = run(clock, NOBODY, 0.0, FOREVER)
     _check_all_happened(clock)
-    none = work.row[:0]
-    work = replace(work, order=none, stream=(), wait_start=none, wait_delay=none, ring=none)
-    return work, clock._replace(wait_delay=none, agenda=[], arrivals=[], in_order=[], coming=(), ready=())
+    return work, clock._replace(wait_delay=[], agenda=[], arrivals=[], in_order=[], coming=(), ready=())
 
 
 def ended(program: Program, work: Work, clock: Clock) -> Timeline:
     """The timeline of a clock that ran to its end."""
     _check_all_happened(clock)
-    return timeline_of(program.machine, work, outcome_of(work, clock))
+    return timeline_of(program.machine, work, outcome_of(work, [clock], is_given_up=False))
 
 
 def _check_all_happened(clock: Clock) -> None:
-    never = np.flatnonzero(column(clock.nodes, "done") == NOT_YET)
-    assert not len(never), f"node {never[0]} waits for something that never happens"
+    for piece in pieces(len(clock.nodes)):
+        never = np.flatnonzero(column(clock.nodes[piece], "done") == NOT_YET)
+        assert not len(never), f"node {piece.start + never[0]} waits for something that never happens"
 
 
-def opened(program: Program, work: Work) -> tuple[Any, Clock]:
+def opened(program: Program, work: Work) -> tuple[Callable[..., float], Clock]:
     """What runs a clock further (see `run_on`), and the clock before anything has happened."""
     run, as_array = _JOB.chosen(len(work.share))
     return run, clock_of(program.machine, work, as_array=as_array)

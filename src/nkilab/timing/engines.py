@@ -74,7 +74,7 @@ def is_ready(clock: Clock, number: int) -> bool:
         if earlier.done < 0:
             watch(clock, number, awaited)
             return False
-        at = earlier.done + clock.wait_delay[node.wait]
+        at = earlier.done + clock.delays[clock.wait_delay[node.wait]]
         if at > node.ready:
             node.ready, node.cause = at, node.wait
         node.wait += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -10,9 +11,9 @@ from ..isa.declare import Step
 from ..machine import Machine
 from ..place.slots import DMA, pieces
 from ..place.walk import DIRECT, KINDS, REUSE, SPILL
-from ..records import columns_of
-from .state import NOTHING, Clock
-from .timeline import REASONS, Timeline
+from ..records import columns_of, dtype_of
+from .state import NOTHING, Clock, Node
+from .timeline import OF_NODES, REASONS, Timeline
 from .work import Work, starts_of
 
 MODEL_VERSION = "12"
@@ -20,45 +21,58 @@ MODEL_VERSION = "12"
 _ENDS = ("is_slow", "start", "background_start", "done")
 _TIMES = ("queue", "ready", "issued", "issuer", "loads_table")
 _CAUSES = ("cause", "previous", "blocked_on", "held_by")
+_WHY = {"reason": np.int8, "waited": np.int32, "ready_reason": np.int8, "ready_node": np.int32}
 _NONE, _DMA, _ENGINE, _REUSE, _SPILL, _ORDER, _ISSUE, _QUEUE, _PORT, _RENDEZVOUS = range(len(REASONS))
 
 Nodes = dict[str, np.ndarray]
 
 
-def outcome_of(work: Work, clock: Clock) -> Nodes:
-    """All that is left of a finished simulation, a column per field; its clock takes more room."""
-    nodes = _columns(clock, *_ENDS, *_TIMES)
-    count = len(work.share)
-    why = {"reason": np.int8, "waited": np.int32, "ready_reason": np.int8, "ready_node": np.int32}
-    nodes |= {name: np.empty(count, dtype) for name, dtype in why.items()}
-    for piece in pieces(count):
-        own = dict(zip(_CAUSES, columns_of(clock.nodes[piece], *_CAUSES), strict=True))
-        ready_reason, ready_node = _readiness(work, own["cause"])
-        reason, waited = _reasons(work, work.engine[piece], own, ready_reason, ready_node)
-        for name, values in zip(why, (reason, waited, ready_reason, ready_node), strict=True):
-            nodes[name][piece] = values
+def outcome_of(work: Work, clock: list[Clock], *, is_given_up: bool) -> Nodes:
+    """All that is left of a finished simulation, a column per field.
+
+    Args:
+        work: that was timed.
+        clock: the clock alone, which is taken out of the list.
+        is_given_up: whether nobody else has it, so that memory of what was read can be given back.
+    """
+    names, kinds = (*_ENDS, *_TIMES, *_WHY), dtype_of(Node)
+    read = (*_ENDS, *_TIMES, *_CAUSES)
+    nodes = {name: np.empty(len(work.share), _WHY.get(name) or kinds[name]) for name in names}
+    nodes |= _slowdown(clock[0])
+    left: Any = clock.pop().nodes
+    is_given_up &= isinstance(left, np.recarray)
+    left = left.base if is_given_up else left
+    for piece in reversed([*pieces(len(work.share))]):
+        own = dict(zip(read, columns_of(left[piece], *read), strict=True))
+        own["ready_reason"], own["ready_node"] = _readiness(work, own["cause"])
+        own["reason"], own["waited"] = _reasons(work, work.engine[piece], own)
+        for name in names:
+            nodes[name][piece] = own[name]
+        if is_given_up:
+            left.resize(piece.start, refcheck=False)
     return nodes
 
 
-def _columns(clock: Clock, *names: str) -> Nodes:
-    columns = dict(zip(names, columns_of(clock.nodes, *names), strict=True))
-    return columns | {"slowdown": np.array([1.0, clock.moment.slowdown])}
+def _slowdown(clock: Clock) -> Nodes:
+    return {"slowdown": np.array([1.0, clock.moment.slowdown])}
 
 
 def timeline_of(machine: Machine, work: Work, nodes: Nodes) -> Timeline:
     """The events of a finished simulation, whose outcome is given up column by column."""
     labels: dict[str, int] = {}
-    node, label, began, ended, busy = _sorted(
-        _step_events(work, nodes, labels), _table_events(machine["activation_table_load_ns"], nodes, labels)
-    )
+    steps = _step_events(work, nodes, labels)
+    tables = _table_events(machine["activation_table_load_ns"], nodes, labels)
     for name in (*_ENDS, "loads_table"):
         del nodes[name]
-    engine = work.engine.astype(np.int8)[node]
-    moving = np.flatnonzero(engine == DMA)
-    moving = moving if len(moving) else np.arange(len(node))
+    node, label, began, ended, busy = _sorted(steps, tables)
+    moving = (work.engine == DMA)[node]
+    moving = moving if moving.any() else ~moving
     begin = machine["kernel_start_ns"]
     waited = nodes.pop("waited")
-    waited_row = np.where(waited >= 0, work.row[waited], -1) if len(waited) else waited
+    waited_row = np.where(waited >= 0, work.row[waited], np.int32(-1)) if len(waited) else waited
+    queue, issuer = nodes["queue"].astype(np.int16), nodes["issuer"].astype(np.int32)
+    shared = (work.engine, queue, nodes["ready"], nodes["issued"], work.row, nodes["reason"], waited_row,
+              waited, nodes["ready_reason"], nodes["ready_node"], issuer)  # fmt: skip
     return Timeline(
         machine.label,
         MODEL_VERSION,
@@ -66,28 +80,20 @@ def timeline_of(machine: Machine, work: Work, nodes: Nodes) -> Timeline:
         (float(began[moving].min()), float(ended[moving].max())) if len(node) else (begin, begin),
         float(np.array([s.issue_ns for s in work.shares])[work.share].sum()),
         tuple(labels),
-        engine,
-        nodes.pop("queue").astype(np.int16)[node],
         began,
         ended,
         busy,
-        nodes.pop("ready")[node],
-        nodes.pop("issued")[node],
-        work.row.astype(np.int32)[node],
         node,
         label,
-        nodes.pop("reason")[node],
-        waited_row.astype(np.int32)[node],
-        waited[node],
-        nodes.pop("ready_reason")[node],
-        nodes.pop("ready_node")[node],
-        nodes.pop("issuer").astype(np.int32)[node],
+        node,
+        dict(zip(OF_NODES, shared, strict=True)),
     )
 
 
 def latency_of(machine: Machine, work: Work, clock: Clock) -> float:
     """The latency of a finished simulation, as its timeline has it, in nanoseconds."""
-    ended = _step_events(work, _columns(clock, *_ENDS), {})[3]
+    nodes = dict(zip(_ENDS, columns_of(clock.nodes, *_ENDS), strict=True))
+    ended = _step_events(work, nodes | _slowdown(clock), {})[3]
     return float(ended.max(initial=machine["kernel_start_ns"])) + machine["kernel_end_ns"]
 
 
@@ -102,8 +108,10 @@ def _sorted(steps: Events, tables: Events) -> Events:
         order = np.lexsort((steps[0], steps[2]))
     else:
         order = in_order(steps[2])
-    for place in range(len(steps)):
-        steps[place] = steps[place][order]
+    for place, column in enumerate(steps):
+        steps[place] = sorted_column = np.empty_like(column)
+        for piece in pieces(len(order)):
+            sorted_column[piece] = column[order[piece]]
     return steps
 
 
@@ -131,7 +139,7 @@ def _step_events(work: Work, nodes: Nodes, labels: dict[str, int]) -> Events:
     first = np.cumsum(counts) - counts
     size = int(counts[work.share].sum())
     node, label = np.empty(size, np.int32), np.empty(size, np.int16)
-    began, ended, busy = np.empty((3, size))
+    began, ended, busy = (np.empty(size) for _ in range(3))
     stop = 0
     for piece in pieces(len(work.share)):
         share = work.share[piece]
@@ -186,11 +194,9 @@ def _readiness(work: Work, cause: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.where(cause < 0, _NONE, np.where(by_kind[kind] != _NONE, by_kind[kind], data)), waited
 
 
-def _reasons(
-    work: Work, engine: np.ndarray, nodes: Nodes, reason: np.ndarray, waited: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _reasons(work: Work, engine: np.ndarray, nodes: Nodes) -> tuple[np.ndarray, np.ndarray]:
     """Per node why it did not start earlier, and the node it waited for (-1 if none)."""
-    previous = nodes["previous"]
+    previous, reason, waited = nodes["previous"], nodes["ready_reason"], nodes["ready_node"]
     before = np.where(work.engine[previous] == engine, _ORDER, _PORT) if len(previous) else previous
     reason, waited = np.where(previous >= 0, before, reason), np.where(previous >= 0, previous, waited)
     blocked_on = nodes["blocked_on"]

@@ -187,9 +187,10 @@ class Clock(NamedTuple):
 
     # nodes, costs, engines, units, queues, array_tiles: tables
     nodes: Sequence[Node]
-    # wait_node, wait_delay: see `Work`
+    # wait_node, wait_delay, delays: see `Work`
     wait_node: Sequence[int]
-    wait_delay: Sequence[float] | np.ndarray
+    wait_delay: Sequence[int]
+    delays: Sequence[float] | np.ndarray
     costs: Sequence[Cost]
     engines: Sequence[Engine]
     units: Sequence[Unit]
@@ -219,16 +220,16 @@ def clock_of(machine: Machine, work: Work, *, as_array: bool) -> Clock:
     costs = _costs(work.shares, as_array=as_array)
     in_order = np.empty(nodes, np.int32)
     in_order[work.order] = np.arange(nodes, dtype=np.int32)
+    rooms = np.bincount(work.engine, minlength=DMA)[:DMA].tolist()
     # a heap is never empty, so that compiled code gets tables alone
-    heaps = [
-        tuple(table(Entry, {}, max(1, len(own)), as_array=as_array) for own in work.stream) for _ in range(2)
-    ]
+    heaps = [tuple(table(Entry, {}, max(1, own), as_array=as_array) for own in rooms) for _ in range(2)]
     return Clock(
         table(Node, columns, nodes, as_array=as_array),
         numbers(work.wait_node, as_array=as_array),
-        work.wait_delay if as_array else work.wait_delay.tolist(),
+        numbers(work.wait_delay, as_array=as_array),
+        work.delays if as_array else work.delays.tolist(),
         costs,
-        _engines(machine, len(work.stream), as_array=as_array),
+        _engines(machine, DMA, as_array=as_array),
         table(Unit, {}, units, as_array=as_array),
         table(Queue, {}, queues, as_array=as_array),
         table(ArrayTile, {}, ARRAY_TILES, as_array=as_array),

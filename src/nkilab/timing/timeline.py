@@ -23,11 +23,28 @@ REASON_TEXTS = {
 }
 
 
-class Timeline(Struct, frozen=True, eq=False):
+# What all events of a node share, and all columns of events in the order of files.
+OF_NODES = ("engine", "queue", "ready_ns", "issued_ns", "row", "reason", "waited_row", "waited_node",
+            "ready_reason", "ready_node", "issuer_node")  # fmt: skip
+COLUMNS = (*OF_NODES[:2], "start_ns", "end_ns", "busy_ns", *OF_NODES[2:5], "node", "label", *OF_NODES[5:])
+
+
+class Timeline(Struct, frozen=True, eq=False, dict=True):
     """What a program does in time, in nanoseconds from the start of the kernel.
 
     Events stand in the order of their start; events of one engine may overlap by their latency, products on
-    different tiles of the systolic array altogether.
+    different tiles of the systolic array altogether. What the events of a node share is kept once; these
+    columns are read like the others, per event:
+
+        engine: position in `ENGINES`.
+        queue: DMA queue; -1 on other engines.
+        ready_ns: when everything that it waits for was there.
+        issued_ns: of a transfer, when an issuing unit took it; -1 on other engines.
+        row: of the program; of an inserted transfer the row it stands before.
+        reason: position in `REASONS`.
+        waited_row, waited_node: the one it waited for longest; -1 if none.
+        ready_reason, ready_node: why it was not ready earlier, and the one it waited for; -1 if none.
+        issuer_node: of a transfer, the one whose issuing it waited for; -1 if none.
     """
 
     machine: str  # name of the chip
@@ -37,37 +54,32 @@ class Timeline(Struct, frozen=True, eq=False):
     window: tuple[float, float]
     issue_ns: float  # how long the units that issue transfers are occupied, over all transfers
     labels: tuple[str, ...]  # opcodes, as the vendor's profiler names them
-    engine: np.ndarray  # per event, position in `ENGINES`
-    queue: np.ndarray  # per event, DMA queue; -1 on other engines
     # start_ns, end_ns: per event, from its start to the last visible result
     start_ns: np.ndarray
     end_ns: np.ndarray
     # per event, how long its engine, or its tile of the systolic array, accepted nothing else; 0 for what
     # hides behind another event
     busy_ns: np.ndarray
-    ready_ns: np.ndarray  # per event, when everything that it waits for was there
-    issued_ns: np.ndarray  # per transfer, when an issuing unit took it; -1 on other engines
-    row: np.ndarray  # per event, row of the program; of an inserted transfer the row it stands before
     node: np.ndarray  # per event, node of the plan: the row, or beyond the rows an inserted transfer
     label: np.ndarray  # per event, position in `labels`
-    reason: np.ndarray  # per event, position in `REASONS`
-    # waited_row, waited_node: per event, the one it waited for longest; -1 if none
-    waited_row: np.ndarray
-    waited_node: np.ndarray
-    # ready_reason, ready_node: per event, why it was not ready earlier, and the one it waited for; -1 if none
-    ready_reason: np.ndarray
-    ready_node: np.ndarray
-    issuer_node: np.ndarray  # per transfer, the one whose issuing it waited for; -1 if none
+    place: np.ndarray  # per event, where what it shares stands in the columns of `of_nodes`
+    of_nodes: dict[str, np.ndarray]
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        if name not in OF_NODES:
+            raise AttributeError(name)
+        column: np.ndarray = self.of_nodes[name][self.place]
+        vars(self)[name] = column
+        return column
 
     def __len__(self) -> int:
-        return len(self.engine)
+        return len(self.start_ns)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Timeline):
             return NotImplemented
-        return all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__
-        )
+        names = (*self.__struct_fields__[:6], *COLUMNS)
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -72,9 +72,9 @@ class Work(Struct, frozen=True):
         engine: per node.
         row: per node, the row it belongs to; of an inserted transfer the row it stands before.
         order: per node, its place in program order.
-        stream: per compute engine, its nodes in program order.
         wait_start, wait_node, wait_kind: per node, the nodes it waits for.
-        wait_delay: per wait, nanoseconds between the visible result and the start it allows.
+        wait_delay: per wait, the number of its delay.
+        delays: nanoseconds between a visible result and the start that it allows.
         of_form: per form of the program, its shares.
         ring: per node, the DMA engine on whose ring a transfer of one descriptor lies; 0 for all others.
     """
@@ -84,11 +84,11 @@ class Work(Struct, frozen=True):
     engine: np.ndarray
     row: np.ndarray
     order: np.ndarray
-    stream: tuple[np.ndarray, ...]
     wait_start: np.ndarray
     wait_node: np.ndarray
     wait_kind: np.ndarray
     wait_delay: np.ndarray
+    delays: np.ndarray
     of_form: tuple[tuple[Share, ...], ...]
     ring: np.ndarray
 
@@ -130,10 +130,9 @@ def work_of(program: Program, plan: Plan, known: Work | None = None) -> Work:
     ordered = np.argsort(2 * row.astype(np.int64) + (node < len(program)), kind="stable").astype(np.int32)
     order = np.empty(len(row), np.int32)
     order[ordered] = node
-    stream = tuple(ordered[engine[ordered] == e] for e in range(DMA))
     waits = _waits(shares, share, plan.waits, chain, first, program.machine)
     ring = _rings(program, shares, share)
-    return Work(tuple(shares), share, engine, row, order, stream, *waits, tuple(shares_of_forms), ring)
+    return Work(tuple(shares), share, engine, row, order, *waits, tuple(shares_of_forms), ring)
 
 
 def _rings(program: Program, shares: list[Share], share: np.ndarray) -> np.ndarray:
@@ -187,8 +186,8 @@ def _with_earlier_shares(
 def _waits(
     shares: list[Share], share: np.ndarray, waits: Waits, chain: list[tuple[int, int]], first: np.ndarray,
     machine: Machine,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """Waits between nodes as columns."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """Waits between nodes as columns, and their delays."""
     later = first[np.repeat(np.arange(len(waits.start) - 1, dtype=np.int32), np.diff(waits.start))]
     start, earlier, kind = waits.start, waits.node, waits.kind
     if chain:
@@ -200,16 +199,17 @@ def _waits(
         start = np.searchsorted(later, np.arange(len(share) + 1))
     count = len(shares)
     if count * count * len(KINDS) > len(later):
-        return start, earlier, kind, _delays(shares, share[later], share[earlier], kind, machine)
+        own = _delays(shares, share[later], share[earlier], kind, machine)
+        return start, earlier, kind, np.arange(len(own), dtype=np.int32), own
     # few kinds of pairs: each is worked out once
     pairs = np.arange(count * count * len(KINDS))
     alike, of_kind = np.divmod(pairs, len(KINDS))
     known = _delays(shares, *np.divmod(alike, count), of_kind, machine)
-    delay = np.empty(len(later))
+    number = np.empty(len(later), np.int32)
     for piece in pieces(len(later)):
         pair = share[later[piece]] * count + share[earlier[piece]]
-        delay[piece] = known[pair * len(KINDS) + kind[piece]]
-    return start, earlier, kind, delay
+        number[piece] = pair * len(KINDS) + kind[piece]
+    return start, earlier, kind, number, known
 
 
 def _delays(

@@ -87,6 +87,12 @@ class Repeats:
         return self.starts < MOST_STARTS
 
 
+class OfIndices:
+    """A value that nobody changes, and that sums of indices may go into: index grids. Abstract."""
+
+    __slots__ = ()
+
+
 class LoopIndex:
     """One loop whose index stands for several values.
 
@@ -147,6 +153,11 @@ class Affine:
             break
         self.refuse()
 
+    def inside(self, least: int, most: int) -> int:
+        """The value in this iteration, if those of all lie between two numbers."""
+        low, high = self.bounds
+        return self.value if least <= low and high <= most else self.refuse()
+
     def refuse(self, *asked: Any) -> NoReturn:
         """Start the launch again with the loops of its indices as they stand."""
         for index in self.terms:
@@ -162,6 +173,8 @@ class Affine:
         raise TraceAgain
 
     def _plus(self, other: Any, sign: int) -> Any:
+        if isinstance(other, OfIndices):
+            return NotImplemented
         if type(other) is not Affine:
             if not isinstance(other, int):
                 self.refuse()
@@ -183,6 +196,8 @@ class Affine:
         return (self * -1)._plus(other, 1)
 
     def __mul__(self, other: Any) -> Any:
+        if isinstance(other, OfIndices):
+            return NotImplemented
         if type(other) is Affine or not isinstance(other, int):
             self.refuse()
         times = int(other)
@@ -199,6 +214,8 @@ class Affine:
     def _compared(self, other: Any, holds: Callable[[int], bool]) -> bool:
         """Whether its difference to `other` is as asked, if that is so in all iterations or in none."""
         difference = self._plus(other, -1)
+        if difference is NotImplemented:
+            return difference
         if type(difference) is int:
             return holds(difference)
         low, high = difference.bounds

@@ -55,16 +55,16 @@ def standing(session: Session, tiles: Mapping[int, Storage], patterns: int) -> B
     """
     program, marks = session.program, session.program.marks
     noted = (program.addresses, marks.rotating, marks.block_uses, marks.edges, marks.blocks,
-             marks.names, marks.instances, marks.carried, marks.unwritten, marks.returned, program.notes,
-             program.met, session.shared, session.changed_inputs, session.together.storages,
-             session.together.warned)  # fmt: skip
+             marks.names, marks.instances, marks.carried, marks.odd, marks.reduced, marks.unwritten,
+             marks.returned, program.notes, program.met, session.shared, session.changed_inputs,
+             session.together.storages, session.together.warned)  # fmt: skip
     created = tuple(session._created.items())
     covered = {
         number: (_bits(s._accumulated), _bits(s._initialised), s.is_mutable) for number, s in tiles.items()
     }
     return Before(
         len(program), program.operand_count, len(program.storages), len(program.positions), patterns,
-        (*map(len, noted), created, session.pending is None), covered,
+        (*map(len, noted), created), covered,
     )  # fmt: skip
 
 
@@ -142,7 +142,9 @@ def continued(
         Whether they follow; nothing is written if not.
     """
     first, second, third = at
-    if first.to(second) != second.to(third) or second.kept != third.kept or second.covered != third.covered:
+    if session.pending is not None or first.to(second) != second.to(third):
+        return False
+    if second.kept != third.kept or second.covered != third.covered:
         return False
     program = session.program
     rows, slots = program.since(first.rows, first.operands)
@@ -248,6 +250,8 @@ def _continue_tables(
     places = third.positions - second.positions
     count = len(values)
     by = places * np.arange(1, count + 1)[:, None]
+    filled = [n for n in range(second.storages, third.storages) if n in marks.filled]
+    marks.filled.update(n + i * len(new_storages) for i in range(1, count + 1) for n in filled)
     program.storages += new_storages * count
     marks.births.frombytes((births + by * (births >= second.positions)).tobytes())
     table = np.empty((count, is_counted + len(inside), 3), np.int64)

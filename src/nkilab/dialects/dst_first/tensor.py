@@ -19,7 +19,7 @@ from ...trace.builder import no_tensor, record
 from ...trace.session import Session, current, running
 from ...trace.source import name_of, place_of, user_frame, user_site
 from ..history import order
-from ..indexing import OUT_OF_BOUND, as_shape, basic, cut, in_this_iteration, rectangle
+from ..indexing import OUT_OF_BOUND, as_shape, basic, cut, rectangle
 from ..kernel import TENSORS
 from ..places import described, placed, printed
 from ..tile_functions import plain
@@ -97,9 +97,6 @@ class Tensor(View):
             view = cut(self, key)
         if view is not None:
             return view
-        plain = in_this_iteration(self, key)
-        if plain is not key:
-            return self[plain]
         session = running()
         if session is not None and session.version in _EARLY:
             return self._subscripted_early(key)

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...errors import NkilabNote, UnsupportedError, UseError
 from ...tiles.tile import View
+from ...trace.affine import Affine, OfIndices
 from ...trace.session import current
 from ...trace.source import place_of, user_frame
 from ..indexing import whole_number
@@ -41,7 +42,7 @@ def common_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 _INTEGERS = (int, np.integer)
 
 
-class Index:
+class Index(OfIndices):
     """An affine index grid.
 
     Args:
@@ -53,7 +54,7 @@ class Index:
     __slots__ = ("shape", "start", "steps")
     __array_ufunc__ = None
 
-    def __init__(self, shape: tuple[int, ...], start: int, steps: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], start: int | Affine, steps: tuple[int, ...]) -> None:
         self.shape = shape
         self.start = start
         self.steps = steps
@@ -101,7 +102,7 @@ class Index:
             steps = tuple(a + sign * b for a, b in zip(mine, theirs, strict=True))
             return Index(shape, self.start + sign * other.start, steps)
         if isinstance(other, _INTEGERS):
-            return Index(self.shape, self.start + sign * int(other), self.steps)
+            return Index(self.shape, self.start + sign * _plain(other), self.steps)
         return NotImplemented
 
     def __add__(self, other: Any) -> Any:
@@ -121,7 +122,7 @@ class Index:
     @placed("index grid")
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, _INTEGERS):
-            factor = int(other)
+            factor = _plain(other)
             return Index(self.shape, self.start * factor, tuple(s * factor for s in self.steps))
         if isinstance(other, Index):
             raise UnsupportedError(
@@ -171,10 +172,10 @@ class Index:
     def _compared(self, other: Any, compare: Any) -> Any:
         if isinstance(other, Index):
             common_shape(self.shape, other.shape)
-            return Mask(compare(self.values(), other.values()), self - other, compare.__name__)
-        if isinstance(other, _INTEGERS):
-            return Mask(compare(self.values(), int(other)), self - int(other), compare.__name__)
-        return NotImplemented
+        elif not isinstance(other, _INTEGERS):
+            return NotImplemented
+        difference = self - other
+        return Mask(_truths(difference, compare), difference, compare.__name__)
 
     __lt__ = partialmethod(_compared, compare=np.less)
     __le__ = partialmethod(_compared, compare=np.less_equal)
@@ -192,6 +193,21 @@ class Index:
     def __repr__(self) -> str:
         terms = [f"{s}*i{a}" for a, s in enumerate(self.steps) if s]
         return f"index[{', '.join(map(str, self.shape))}]: {' + '.join([str(self.start), *terms])}"
+
+
+def _plain(number: Any) -> Any:
+    return number if type(number) is Affine else int(number)
+
+
+def _truths(difference: Index, compare: Any) -> np.ndarray:
+    """Where a difference compares true with 0: the same in all iterations that its start stands for."""
+    start = difference.start
+    if type(start) is not Affine:
+        return compare(difference.values(), 0)
+    ends = [compare(Index(difference.shape, end, difference.steps).values(), 0) for end in start.bounds]
+    if compare in (np.equal, np.not_equal) or (ends[0] != ends[1]).any():
+        start.begin_later()
+    return ends[0]
 
 
 class RunTimeNumber:

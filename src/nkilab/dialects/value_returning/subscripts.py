@@ -9,6 +9,7 @@ from ...isa.declare import Instruction
 from ...isa.tensor_engine import NcMatmul, NcTranspose
 from ...tiles.tile import View, layout
 from ...tiles.views import derived
+from ...trace.affine import Affine
 from ...trace.session import current
 from ..indexing import OUT_OF_BOUND, DynamicSlice, basic, place_number
 from ..loops import LoopIndex
@@ -17,7 +18,7 @@ from .grids import TRUTHS, Box, Index, aligned_steps, box_of, common_shape
 
 V = TypeVar("V", bound=View)
 # types of subscripts that all spellings share
-PLAIN = {int, slice, LoopIndex, DynamicSlice, type(Ellipsis)}
+PLAIN = {int, slice, LoopIndex, DynamicSlice, type(Ellipsis), Affine}
 
 
 def _overhang(tensor: View) -> Any:
@@ -34,6 +35,7 @@ def indexed(view: V, key: Any) -> V:
         except UseError as error:
             return _beyond(view, key, error)
     parts = tuple(key) if isinstance(key, tuple) else (key,)
+    parts = tuple(Index((), p, ()) if type(p) is Affine else p for p in parts)
     if any(dynamic.is_dynamic(p) for p in parts):
         return dynamic.subscripted(view, parts)
     if any(isinstance(p, Index) for p in parts):
@@ -120,6 +122,8 @@ def _advanced(view: V, parts: tuple[Any, ...]) -> V:
     for place, (stride, least, most) in zip(plan.kept, plan.axes, strict=True):
         part = parts[place]
         start = part.start if type(part) is Index else place_number(part, "a subscript")
+        if type(start) is Affine:
+            start = start.inside(least, most)
         is_outside = is_outside or not least <= start <= most
         offset += start * stride
     if is_outside:
