@@ -32,7 +32,7 @@ from .. import __version__
 from .._lazy import distributed
 from ..api import as_kernel, machine_for
 from ..arguments import extents
-from ..errors import UsageError
+from ..errors import LimitPassed, UsageError
 from ..machine import Machine
 from ..runner import kernel_from, serve_names
 from ..timing import MODEL_VERSION
@@ -46,10 +46,6 @@ from .space import Point
 LONGEST = 1e8
 
 
-class OutOfTime(BaseException):
-    """A point takes longer than it may; the user's except lets it pass."""
-
-
 def limited(evaluate: Callable[[Point], Outcome], point: Point, seconds: float) -> Outcome:
     """Evaluate a point, which fails if it takes more than so many seconds, 0 for no limit.
 
@@ -58,7 +54,7 @@ def limited(evaluate: Callable[[Point], Outcome], point: Point, seconds: float) 
     try:
         with _ringing(seconds):
             return evaluate(point)
-    except OutOfTime:
+    except LimitPassed:
         message = f"it takes more than {seconds:g} seconds; --point-seconds says how many it may"
         return Outcome(point, FAILED, reason="out of time", message=message)
 
@@ -80,7 +76,7 @@ def _alarm(seconds: float) -> Iterator[None]:
     """Of the process, which also ends a sleep."""
 
     def ring(number: int, frame: FrameType | None) -> None:
-        raise OutOfTime
+        raise LimitPassed
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -100,7 +96,7 @@ def _timer(seconds: float) -> Iterator[None]:
         with lock:
             if not is_over:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(thread), ctypes.py_object(OutOfTime)
+                    ctypes.c_ulong(thread), ctypes.py_object(LimitPassed)
                 )
 
     timer = Timer(seconds, ring)
