@@ -44,6 +44,8 @@ from .space import Point
 
 # Seconds from which on a limit is none; clocks of the system do not count much further.
 LONGEST = 1e8
+# Seconds after which an alarm rings again, in case it rang where errors go no further.
+_AGAIN = 0.1
 
 
 def limited(evaluate: Callable[[Point], Outcome], point: Point, seconds: float) -> Outcome:
@@ -79,12 +81,14 @@ def _alarm(seconds: float) -> Iterator[None]:
         raise LimitPassed
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
+        signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        finally:
+            signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager
