@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from types import FrameType
@@ -27,6 +26,7 @@ from nkilab.execute import batch, threads
 from nkilab.execute.threads import LARGE, Threads
 from nkilab.isa.elementwise import Reciprocal
 from nkilab.tapes import forget_tapes
+from nkilab.tiles import tile
 from nkilab.tiles.dtypes import FLOAT32
 from nkilab.tiles.tile import Storage
 from nkilab.trace.session import running
@@ -37,9 +37,6 @@ with nkilab.activate():
     import nki
     import nki.isa as nisa
     import nki.language as nl
-
-
-CONTROL = threadpoolctl.__file__
 
 
 @nki.jit
@@ -203,31 +200,48 @@ def test_an_alarm_ends_a_launch_that_is_tried_on_shapes(monkeypatch: pytest.Monk
         nkilab.check(summed, *matrices(0), alarm)
 
 
-def test_an_interrupt_at_any_line_leaves_nothing_of_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupted(work: Callable[[], object], file: str, at: int) -> int:
+    """Interrupt some work where Python would, in a call of some files by its number; how many there were."""
+    calls = 0
+
+    def look(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal calls
+        # as a function begins, and behind one that is not written in Python
+        is_one = event in ("call", "c_return") and frame.f_code.co_filename.startswith(file)
+        calls += is_one
+        if is_one and calls == at:
+            raise KeyboardInterrupt
+
+    sys.setprofile(look)
+    try:
+        with suppress(KeyboardInterrupt):
+            work()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+# files of which calls are interrupted, and about how many
+PLACES = [(threadpoolctl.__file__, 50), (threads.__file__, 80), (tile.__file__, 50), (PACKAGE, 50)]
+
+
+@pytest.mark.parametrize(("file", "most"), PLACES)
+def test_an_interrupt_at_any_call_leaves_nothing_of_a_launch(
+    file: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a, b = matrices(0)
     expected, pools = summed(a, b, None).tobytes(), threadpools().lib_controllers
-    counts, tracer = [pool.num_threads for pool in pools], sys.gettrace()
-    monkeypatch.setattr(sys, "gettrace", lambda: None)
-    left, numbers = 0, random.Random(0)
+    counts = [pool.num_threads for pool in pools]
+    for name in ("gettrace", "getprofile"):
+        monkeypatch.setattr(sys, name, lambda: None)
 
-    def interrupt(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal left
-        if event != "line":
-            return interrupt if frame.f_code.co_filename.startswith((PACKAGE, CONTROL)) else None
-        left -= 1
-        if not left:
-            raise KeyboardInterrupt
-        return interrupt
-
-    for _ in range(150):
-        left = numbers.randrange(1, 4000)
+    def work() -> None:
         forget_tapes()
-        try:
-            sys.settrace(interrupt)
-            with suppress(KeyboardInterrupt):
-                summed(a, b, None)
-        finally:
-            sys.settrace(tracer)
+        summed(a, b, None)
+
+    count = interrupted(work, file, 0)
+    for at in range(1, count, max(1, count // most)):
+        interrupted(work, file, at)
         assert running() is None
         assert [pool.num_threads for pool in pools] == counts
         assert np.geterr()["over"] == "warn"

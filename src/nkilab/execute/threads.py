@@ -150,15 +150,15 @@ class Threads:
         threads = {task.thread for task in before}
         thread = min(threads or range(len(self._queues)), key=lambda i: self._queues[i].qsize())
         task = Task(compute, arguments, thread, [t for t in before if t.thread != thread])
+        self.is_idle = False
+        self._touched += (*reads, *writes)
+        # in this order: whoever is interrupted between them waits for nothing that no thread has
+        self._queues[thread].put(task)
+        self._under_way.append(task)
         for storage in writes:
             self._writers[id(storage)] = task
         for storage in reads:
             self._readers.setdefault(id(storage), []).append(task)
-        self._touched += (*reads, *writes)
-        self.is_idle = False
-        # in this order: whoever is interrupted between them waits for nothing that no thread has
-        self._queues[thread].put(task)
-        self._under_way.append(task)
 
     def play(self, log: Log) -> None:
         """Compute what another one wrote down."""
