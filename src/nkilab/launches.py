@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from contextvars import copy_context
 from functools import partial
 from inspect import BoundArguments
 from typing import Any, TypeVar
@@ -57,16 +58,7 @@ from .tapes import TAPE, Tape, explain, forget_tapes, tape_of
 from .trace.affine import PATIENCE, REPEATS, Repeats, TraceAgain
 from .trace.builder import FORMS
 from .trace.program import Program, errors_know
-from .trace.session import (
-    Execute,
-    MemoryKey,
-    RunNeeded,
-    Session,
-    Together,
-    TurnsNeeded,
-    in_own_context,
-    tracing,
-)
+from .trace.session import Execute, MemoryKey, RunNeeded, Session, Together, TurnsNeeded, tracing
 from .tracebacks import is_from_outside
 
 # From what computes a row, what computes it and looks on.
@@ -233,7 +225,6 @@ def _unless_it_fails(run: Callable[[], T], is_why: Callable[[], bool] = lambda: 
         return None
 
 
-@in_own_context
 def launch_ranks(
     kernel: Kernel, calls: Sequence[Call], ranks: Sequence[int], machine: Machine, *, launched: int,
     has_data: bool, topology: Topology | None = None, keyed: Keyed | None = None,
@@ -261,6 +252,8 @@ def launch_ranks(
         DeadlockError: if programs wait for each other without end.
         UseError: if the arguments do not fit the kernel's parameters. Of several ranks, a note tells which.
     """
+    # what an interrupt leaves set in the context goes with it
+    apart = copy_context().run
     try:
         cores = len(instances_of(kernel.grid, kernel.grid_sizes, kernel.spelling, machine))
         program_grid = ProgramGrid(tuple(ranks), cores, launched)
@@ -274,16 +267,16 @@ def launch_ranks(
 
         if has_data and len(program_grid) == 1 and not (launched > 1 or own or keyed or watch):
             on_shapes = partial(run, compute=None)
-            return [_on_data(kernel, calls[0], program_grid, machine, run, on_shapes)]
+            return [apart(_on_data, kernel, calls[0], program_grid, machine, run, on_shapes)]
         if has_data and len(program_grid) > 1:
             explain(kernel.name, "several programs run together")
         alike = not has_data and not own and are_alike(calls, program_grid)
-        left = _traced_once(kernel, calls[0], program_grid, machine, topology, keyed or {}) if alike else None
-        if left is not None:
+        known = keyed or {}
+        if alike and (left := apart(_traced_once, kernel, calls[0], program_grid, machine, topology, known)):
             return left
         if has_data or launched > 1 or own:
-            return run(keyed or {})
-        return _on_shapes(kernel, calls, program_grid, keyed or {}, run)
+            return apart(run, known)
+        return apart(_on_shapes, kernel, calls, program_grid, known, run)
     except (NkilabError, AttributeError) as error:
         raise_placed(error, kernel)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
-from functools import cached_property, wraps
-from typing import Any, Protocol, TypeVar
+from contextvars import ContextVar
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from ..tiles.tile import HBM, Storage
 from .program import Program, StorageRecord
 from .source import place_of, user_frame, user_site
 
-Work = TypeVar("Work", bound=Callable[..., Any])
 Execute = Callable[["Session", Instruction, Sequence[Any], tuple[Any, ...], Any], None]
 
 
@@ -279,16 +278,6 @@ def current() -> Session:
 
 # The session of the kernel being run, or None outside of one; the variable's own method: every call asks.
 running: Callable[[], Session | None] = _current.get
-
-
-def in_own_context(function: Work) -> Work:
-    """Have the decorated function set variables of the context for itself alone, however it is broken off."""
-
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return copy_context().run(function, *args, **kwargs)
-
-    return call  # type: ignore[return-value]
 
 
 class tracing:
