@@ -10,7 +10,6 @@ from unittest.mock import patch
 
 from nkilab.place import memory, residency, walk
 from nkilab.records import Job, to_its_end
-from nkilab.timing import clock
 
 WAYS = ("plain", "compiled")
 
@@ -25,6 +24,6 @@ def jobs_run(way: str) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(patch.object(Job, "chosen", chosen))
-        for module in (walk, memory, residency, clock) if way == "plain" else ():
+        for module in (walk, memory, residency) if way == "plain" else ():
             stack.enter_context(patch.object(module, "AT_ONCE", 7))
         yield

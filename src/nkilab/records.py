@@ -13,7 +13,7 @@ from dis import get_instructions
 from functools import cache, cached_property, partial
 from hashlib import sha256
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -21,6 +21,7 @@ from msgspec import Struct
 from ._lazy import numba, numba_events
 from .code_cache import keep
 
+T = TypeVar("T")
 # From about this many steps on, loading numba and the compiled code (0.4 s) costs less than running without.
 LONG = 30_000
 # Steps of one call, as compiled code does not hear who interrupts it, and what asks for another call.
@@ -67,11 +68,10 @@ class Job:
         return _compiled(self._function, self._what)
 
 
-def to_its_end(function: Callable[..., Any], *arguments: Any) -> Any:
+def to_its_end(function: Callable[..., T], *arguments: object) -> T:
     """What a function returns that goes on where it paused."""
-    result = PAUSED
-    while result == PAUSED:
-        result = function(*arguments)
+    while (result := function(*arguments)) == PAUSED:
+        continue
     return result
 
 

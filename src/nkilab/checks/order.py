@@ -86,7 +86,7 @@ class Order:
         ]  # fmt: skip
         tables = [numbers(column, as_array=as_array) for column in columns]
         for begin in range(0, len(self._sequence), AT_ONCE):
-            run(streams, begin, *tables)
+            run(begin, *tables)
         clocks = np.array(tables[-1], np.int64).reshape(self._count, streams)
         own = np.flatnonzero(self._stream >= 0)
         # a node is not before itself
@@ -106,11 +106,11 @@ def _streams(stream: np.ndarray, sequence: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def tick(
-    streams: int, begin: int, sequence: Any, start: Any, earlier: Any, stream: Any, previous: Any, place: Any,
+    begin: int, sequence: Any, start: Any, earlier: Any, stream: Any, previous: Any, place: Any,
     partner: Any, clocks: Any,
 ) -> int:  # fmt: skip
     """Work clocks out, node by node from one on; returns how many edges were followed."""
-    followed = 0
+    followed, streams = 0, len(clocks) // len(sequence)
     for number in range(begin, min(begin + AT_ONCE, len(sequence))):
         node = sequence[number]
         for edge in range(start[node], start[node + 1]):

@@ -291,10 +291,10 @@ def _take_one(block: object) -> None:
 def _give_back(block: object) -> None:
     with _changing:
         _blocks.discard(block)
-        if not _blocks:
-            for library, count in zip(threadpools().lib_controllers, _before, strict=False):
-                library.set_num_threads(count)
-            _before.clear()
+        counts = [] if _blocks else _before
+        for library, count in zip(threadpools().lib_controllers, counts, strict=False):
+            library.set_num_threads(count)
+        counts.clear()
 
 
 def is_at_once() -> bool:

@@ -281,11 +281,9 @@ running: Callable[[], Session | None] = _current.get
 
 
 class tracing:
-    """Make `session` the current one in a block. Infinities and NaN are results: NumPy does not warn of them.
+    """Make `session` the current one in a block, in which NumPy does not warn: infinities are results."""
 
-    No generator: one that an interrupt leaves unfinished would end later, in some other launch.
-    """
-
+    # no generator: one that an interrupt leaves unfinished would end later, in some other launch
     def __init__(self, session: Session) -> None:
         self._session = session
         # once per kernel: entering it at every call would cost a microsecond each
