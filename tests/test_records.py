@@ -57,14 +57,18 @@ def test_a_job_does_the_same_plain_and_compiled(as_array: bool) -> None:
 
 def test_a_short_job_is_not_compiled() -> None:
     job = Job(pay, "payments")
-    assert job.chosen(records.LONG - 1) == (pay, False)
+    run, as_array = job.chosen(records.LONG - 1)
+    assert run.args == (pay,)
+    assert not as_array
     assert "compiled" not in vars(job)
 
 
 def test_a_job_that_was_compiled_stays_so() -> None:
     job = Job(pay, "payments")
-    compiled, as_array = job.chosen(records.LONG)
-    assert job.chosen(0) == (compiled, as_array) == (job.compiled, True)
+    for steps in (records.LONG, 0):
+        run, as_array = job.chosen(steps)
+        assert run.args == (job.compiled,)
+        assert as_array
 
 
 def test_the_code_of_a_called_function_and_its_numbers_name_the_cache(

@@ -6,20 +6,31 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
+import threadpoolctl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkilab
+from nkilab import launches
+from nkilab._lazy import threadpools
+from nkilab.errors import LimitPassed
 from nkilab.execute import batch, threads
 from nkilab.execute.threads import LARGE, Threads
 from nkilab.isa.elementwise import Reciprocal
 from nkilab.tapes import forget_tapes
+from nkilab.tiles import tile
 from nkilab.tiles.dtypes import FLOAT32
 from nkilab.tiles.tile import Storage
+from nkilab.trace.session import running
+from nkilab.tracebacks import PACKAGE
 from tests.examples import examples
 
 with nkilab.activate():
@@ -40,7 +51,7 @@ def summed(a, b, breaks_off):  # type: ignore[no-untyped-def]
         nisa.dma_copy(right[:, 0:512], b[128 * k : 128 * k + 128, :])
         nisa.nc_matmul(total, left[:, 0:128], right[:, 0:512])
     if breaks_off:
-        raise KeyboardInterrupt
+        breaks_off()
     copy = nl.ndarray((128, 512), a.dtype, buffer=nl.sbuf)
     nisa.tensor_copy(copy, total)
     nisa.dma_copy(out, copy)
@@ -139,18 +150,107 @@ def test_an_interrupt_leaves_out_what_waits_to_be_computed(two: Threads) -> None
     assert len(begun) < 60
 
 
-def test_an_interrupted_kernel_leaves_nothing_to_compute(joined: list[int]) -> None:
+class OutOfTimeError(Exception):
+    """A limit of the user's own."""
+
+
+def ends(error: type[BaseException]) -> Any:
+    def end(*_: object) -> None:
+        raise error
+
+    return end
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, LimitPassed, MemoryError])
+def test_an_interrupted_kernel_leaves_nothing_to_compute(
+    error: type[BaseException], joined: list[int]
+) -> None:
     a, b = matrices(0)
-    with pytest.raises(KeyboardInterrupt):
-        summed(a, b, True)
+    with pytest.raises(error):
+        summed(a, b, ends(error))
     assert not joined
     # nobody hears of it later
-    np.testing.assert_allclose(summed(a, b, False), a.T @ b, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(summed(a, b, None), a.T @ b, rtol=1e-4, atol=1e-3)
+
+
+@pytest.fixture
+def alarm() -> Iterator[Any]:
+    """Calls what a user has do when an alarm rings: it ends whatever runs."""
+    before = signal.signal(signal.SIGALRM, ends(OutOfTimeError))
+    yield partial(signal.raise_signal, signal.SIGALRM)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_what_a_handler_of_signals_raises_leaves_nothing_to_compute(joined: list[int], alarm: Any) -> None:
+    with pytest.raises(OutOfTimeError):
+        summed(*matrices(0), alarm)
+    assert not joined
+    # what a kernel itself does wrong is no interrupt: what it called before is computed
+    with pytest.raises(ZeroDivisionError):
+        summed(*matrices(0), lambda: 1 / 0)
+    assert joined
+
+
+def test_an_alarm_ends_a_launch_that_is_tried_on_shapes(monkeypatch: pytest.MonkeyPatch, alarm: Any) -> None:
+    monkeypatch.setattr(launches, "with_ranges", lambda function: alarm())
+    forget_tapes()
+    with pytest.raises(OutOfTimeError):
+        nkilab.simulate(summed)(*matrices(0), None)
+    with pytest.raises(OutOfTimeError):
+        nkilab.check(summed, *matrices(0), alarm)
+
+
+def interrupted(work: Callable[[], object], file: str, at: int) -> int:
+    """Interrupt some work where Python would, in a call of some files by its number; how many there were."""
+    calls = 0
+
+    def look(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal calls
+        # as a function begins, and behind one that is not written in Python
+        is_one = event in ("call", "c_return") and frame.f_code.co_filename.startswith(file)
+        calls += is_one
+        if is_one and calls == at:
+            raise KeyboardInterrupt
+
+    sys.setprofile(look)
+    try:
+        with suppress(KeyboardInterrupt):
+            work()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+# files of which calls are interrupted, and about how many
+PLACES = [(threadpoolctl.__file__, 50), (threads.__file__, 80), (tile.__file__, 50), (PACKAGE, 50)]
+
+
+@pytest.mark.parametrize(("file", "most"), PLACES, ids=["blas", "threads", "tiles", "all"])
+def test_an_interrupt_at_any_call_leaves_nothing_of_a_launch(
+    file: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = matrices(0)
+    expected, pools = summed(a, b, None).tobytes(), threadpools().lib_controllers
+    counts = [pool.num_threads for pool in pools]
+    for name in ("gettrace", "getprofile"):
+        monkeypatch.setattr(sys, name, lambda: None)
+
+    def work() -> None:
+        forget_tapes()
+        summed(a, b, None)
+
+    count = interrupted(work, file, 0)
+    for at in range(1, count, max(1, count // most)):
+        interrupted(work, file, at)
+        assert running() is None
+        assert [pool.num_threads for pool in pools] == counts
+        assert np.geterr()["over"] == "warn"
+    assert summed(a, b, None).tobytes() == expected
 
 
 def test_products_of_parts_of_tiles_add_up_in_every_launch_alike(joined: list[int]) -> None:
     forget_tapes()
-    assert len({summed(*matrices(0), False).tobytes() for _ in range(4)}) == 1
+    assert len({summed(*matrices(0), None).tobytes() for _ in range(4)}) == 1
     assert {*joined} == {4}
 
 

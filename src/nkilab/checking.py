@@ -56,7 +56,7 @@ from .machine import Machine
 from .place import DEPENDENCES, Dependence
 from .tiles.dtypes import as_dtype
 from .tiles.tile import check_room
-from .tracebacks import public
+from .tracebacks import is_from_outside, public
 from .views.guidance import Advice
 
 _SEED = 1
@@ -132,7 +132,7 @@ def report_of(
             raise
         return _stopped(call[0], call[3], error, error)
     except Exception as error:
-        if (problem := faults.of_python(error)) is None:
+        if is_from_outside(error) or (problem := faults.of_python(error)) is None:
             raise
         return _stopped(call[0], call[3], problem, error)
 

@@ -22,6 +22,9 @@ from .errors import EXIT_FINE, NkilabError, UsageError, did_you_mean
 from .failures import Failure, failure_of
 from .progress import say
 
+# Before NumPy is loaded: threads of its BLAS would look for work for 2^26 cycles, a tenth of a small verb.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
+
 T = TypeVar("T")
 COMPLETION = "_NKILAB_COMPLETE"
 # Words that people try first, and what does that here.

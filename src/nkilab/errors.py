@@ -52,6 +52,14 @@ def shown(value: object) -> str:
     return f"of type {type(value).__name__}"
 
 
+class StartAgain(BaseException):
+    """Leaves a kernel that has to run again, in another way; the user's except lets it pass."""
+
+
+class LimitPassed(BaseException):
+    """A limit of time or memory is passed; the user's `except Exception` lets it pass."""
+
+
 class NkilabError(Exception):
     """Base of every error nkilab raises on purpose.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
+from contextvars import copy_context
 from functools import partial
 from inspect import BoundArguments
-from typing import Any
+from typing import Any, TypeVar
 from warnings import catch_warnings
 
 from msgspec import Struct, field
@@ -58,6 +59,7 @@ from .trace.affine import PATIENCE, REPEATS, Repeats, TraceAgain
 from .trace.builder import FORMS
 from .trace.program import Program, errors_know
 from .trace.session import Execute, MemoryKey, RunNeeded, Session, Together, TurnsNeeded, tracing
+from .tracebacks import is_from_outside
 
 # From what computes a row, what computes it and looks on.
 Watch = Callable[[Execute], Execute]
@@ -84,6 +86,7 @@ class Launched(Struct, frozen=True):
         return self.programs[0]
 
 
+T = TypeVar("T")
 # runs a kernel with what its sessions know from the beginning
 Run = Callable[[Keyed], list[Launched]]
 
@@ -117,20 +120,24 @@ def _on_data(
     known = recalled(launch_asked)
     if tape is not None and isinstance(tape.launched, Launched) and known is not None:
         return replace(tape.launched, results=map_tensors(tape.results, lambda _: known.pop(0)))
-    if tape is None or not tape.lock.acquire(blocking=False):
-        return run({})[0]
+    is_ours = False
     try:
+        is_ours = tape is not None and tape.lock.acquire(blocking=False)
+        if tape is None or not is_ours:
+            return run({})[0]
         if not tape.was_tried and has_uniform_loops(kernel.function):
             _trace(tape, on_shapes)
         launched, is_fixed = _on_tape(tape, kernel, bound, program_grid, machine, run)
-    except (KeyboardInterrupt, MemoryError):
-        # wherever it was broken off, no later launch goes on with it
-        forget_tapes()
+    except BaseException as error:
+        if is_from_outside(error):
+            # wherever it was broken off, no later launch goes on with it
+            forget_tapes()
         raise
     finally:
-        tape.was_tried = True
-        tape.rewind()
-        tape.lock.release()
+        if tape is not None and is_ours:
+            tape.was_tried = True
+            tape.rewind()
+            tape.lock.release()
     if is_fixed and not any(launched.origins):
         remember(launch_asked, launched.results)
     return launched
@@ -142,8 +149,8 @@ def _trace(tape: Tape, on_shapes: Run) -> None:
     What goes wrong then, or would be told, is left to the launch on data.
     """
     repeats, known = Repeats(patience=PATIENCE), None
-    with catch_warnings(record=True) as messages, suppress(Exception, TraceAgain):
-        known = _with_repeats(on_shapes, {TAPE: tape}, repeats)
+    with catch_warnings(record=True) as messages:
+        known = _unless_it_fails(lambda: _with_repeats(on_shapes, {TAPE: tape}, repeats))
     if known is None or messages or not repeats.is_used or tape.says_more:
         tape.launched = None
 
@@ -200,7 +207,7 @@ def _with_repeats(run: Run, keyed: Keyed, repeats: Repeats) -> list[Launched] | 
     """The programs of a run of which iterations follow from others; None where it is to run as it stands."""
     goes_on = True
     while goes_on:
-        launched = _unless_repeats_fail(run, {**keyed, REPEATS: repeats}, repeats)
+        launched = _unless_it_fails(partial(run, {**keyed, REPEATS: repeats}), lambda: repeats.is_used)
         if launched is not None and not repeats.is_broken:
             return launched
         may_go_on = repeats.is_broken
@@ -208,12 +215,12 @@ def _with_repeats(run: Run, keyed: Keyed, repeats: Repeats) -> list[Launched] | 
     return None
 
 
-def _unless_repeats_fail(run: Run, keyed: Keyed, repeats: Repeats) -> list[Launched] | None:
-    """The programs of a run; None where iterations that follow from others may be why it went wrong."""
+def _unless_it_fails(run: Callable[[], T], is_why: Callable[[], bool] = lambda: True) -> T | None:
+    """What a run on shapes gives; None where it went wrong and another run tells of that, or does not."""
     try:
-        return run(keyed)
-    except (Exception, TraceAgain):
-        if not repeats.is_used:
+        return run()
+    except (Exception, TraceAgain) as error:
+        if is_from_outside(error) or not is_why():
             raise
         return None
 
@@ -245,6 +252,8 @@ def launch_ranks(
         DeadlockError: if programs wait for each other without end.
         UseError: if the arguments do not fit the kernel's parameters. Of several ranks, a note tells which.
     """
+    # what an interrupt leaves set in the context goes with it
+    apart = copy_context().run
     try:
         cores = len(instances_of(kernel.grid, kernel.grid_sizes, kernel.spelling, machine))
         program_grid = ProgramGrid(tuple(ranks), cores, launched)
@@ -258,16 +267,16 @@ def launch_ranks(
 
         if has_data and len(program_grid) == 1 and not (launched > 1 or own or keyed or watch):
             on_shapes = partial(run, compute=None)
-            return [_on_data(kernel, calls[0], program_grid, machine, run, on_shapes)]
+            return [apart(_on_data, kernel, calls[0], program_grid, machine, run, on_shapes)]
         if has_data and len(program_grid) > 1:
             explain(kernel.name, "several programs run together")
         alike = not has_data and not own and are_alike(calls, program_grid)
-        left = _traced_once(kernel, calls[0], program_grid, machine, topology, keyed or {}) if alike else None
-        if left is not None:
+        known = keyed or {}
+        if alike and (left := apart(_traced_once, kernel, calls[0], program_grid, machine, topology, known)):
             return left
         if has_data or launched > 1 or own:
-            return run(keyed or {})
-        return _on_shapes(kernel, calls, program_grid, keyed or {}, run)
+            return apart(run, known)
+        return apart(_on_shapes, kernel, calls, program_grid, known, run)
     except (NkilabError, AttributeError) as error:
         raise_placed(error, kernel)
 
@@ -283,15 +292,13 @@ def _traced_once(
 
     def trace() -> tuple[tuple[Program, ...], list[Launched]] | None:
         with catch_warnings(record=True) as messages:
-            try:
-                (first,) = _launch(kernel, [call], single, machine, topology, None, keyed)
-            except Exception:
-                # told of where all ranks run
-                return None
-        known = None
-        if not (messages or first.is_rank_asked):
+            # what goes wrong is told of where all ranks run
+            run = partial(_launch, kernel, [call], single, machine, topology, None, keyed)
+            traced = _unless_it_fails(run)
+        first, known = traced and traced[0], None
+        if first and not (messages or first.is_rank_asked):
             known = of_all_ranks(first.programs, program_grid, first.rendezvous)
-        if known is None:
+        if not first or known is None:
             return None
         programs, met = known
         note_rendezvous([p for of_rank in programs for p in of_rank], program_grid, met)

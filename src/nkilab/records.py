@@ -11,10 +11,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dis import get_instructions
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from hashlib import sha256
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -22,8 +22,11 @@ from msgspec import Struct
 from ._lazy import numba, numba_events
 from .code_cache import keep
 
+T = TypeVar("T")
 # From about this many steps on, loading numba and the compiled code (0.4 s) costs less than running without.
 LONG = 30_000
+# Steps of one call, as compiled code does not hear who interrupts it, and what asks for another call.
+AT_ONCE, PAUSED = 1 << 15, -9
 # Nothing is allocated by compiled code, so that nothing needs to be counted; division by zero is infinite.
 _OPTIONS = {"no_cfunc_wrapper": True, "error_model": "numpy", "_nrt": False}
 # Records that are read or written at once, column by column: few enough for the cache.
@@ -50,20 +53,27 @@ class Job:
         self._steps = 0
 
     def chosen(self, steps: int) -> tuple[Callable[..., Any], bool]:
-        """The function to run for so many steps, and whether it takes arrays; honours NUMBA_DISABLE_JIT.
+        """What runs the function, again while it is paused, and whether it takes arrays.
 
-        Many short programs are as long as a long one: what ran before counts too.
+        Many short programs are as long as a long one: what ran before counts too; honours NUMBA_DISABLE_JIT.
         """
         self._steps += steps
         is_long = self._steps >= LONG or "compiled" in vars(self)
         if is_long and not numba().config.DISABLE_JIT:
-            return self.compiled, True
-        return self._function, False
+            return partial(to_its_end, self.compiled), True
+        return partial(to_its_end, self._function), False
 
     @cached_property
     def compiled(self) -> Callable[..., Any]:
         """The compiled function; compiled once on each computer, then kept as `code_cache` says."""
         return _compiled(self._function, self._what)
+
+
+def to_its_end(function: Callable[..., T], *arguments: object) -> T:
+    """What a function returns that goes on where it paused."""
+    while (result := function(*arguments)) == PAUSED:
+        continue
+    return result
 
 
 def processors() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sysconfig
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -11,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from .errors import NkilabError
+from .errors import NkilabError, StartAgain
 
 # shows all frames where it is 1
 FULL_TRACE = "NKILAB_FULL_TRACE"
@@ -70,6 +71,14 @@ def leave_out_ours(error: BaseException) -> None:
         if context is not None and link.__cause__ is None and _is_inside(context):
             # how nkilab found out, which nobody else can read
             link.__suppress_context__ = True
+
+
+def is_from_outside(error: BaseException) -> bool:
+    """Whether an error may end work anywhere: an interrupt, a limit, a signal's handler, want of memory."""
+    if not isinstance(error, Exception | StartAgain) or isinstance(error, MemoryError):
+        return True
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    return any(entry.tb_frame.f_code in handlers for entry in _entries(error.__traceback__))
 
 
 def is_users_file(filename: str) -> bool:

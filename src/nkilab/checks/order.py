@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..place.slots import distinct
-from ..records import Job, numbers
+from ..records import AT_ONCE, Job, numbers
 
 NOBODY = -1
 
@@ -85,8 +85,13 @@ class Order:
             self._partner, np.zeros(self._count * streams, np.int64),
         ]  # fmt: skip
         tables = [numbers(column, as_array=as_array) for column in columns]
-        run(streams, *tables)
-        return np.array(tables[-1], np.int64).reshape(self._count, streams)
+        for begin in range(0, len(self._sequence), AT_ONCE):
+            run(begin, *tables)
+        clocks = np.array(tables[-1], np.int64).reshape(self._count, streams)
+        own = np.flatnonzero(self._stream >= 0)
+        # a node is not before itself
+        clocks[own, self._stream[own]] = self._place[own] - 1
+        return clocks
 
 
 def _streams(stream: np.ndarray, sequence: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -101,12 +106,12 @@ def _streams(stream: np.ndarray, sequence: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def tick(
-    streams: int, sequence: Any, start: Any, earlier: Any, stream: Any, previous: Any, place: Any,
+    begin: int, sequence: Any, start: Any, earlier: Any, stream: Any, previous: Any, place: Any,
     partner: Any, clocks: Any,
 ) -> int:  # fmt: skip
-    """Work all clocks out, node by node; returns how many edges were followed."""
-    followed = 0
-    for number in range(len(sequence)):
+    """Work clocks out, node by node from one on; returns how many edges were followed."""
+    followed, streams = 0, len(clocks) // len(sequence)
+    for number in range(begin, min(begin + AT_ONCE, len(sequence))):
         node = sequence[number]
         for edge in range(start[node], start[node + 1]):
             pull(streams, node, earlier[edge], stream, place, clocks)
@@ -120,11 +125,6 @@ def tick(
             pull(streams, other, node, stream, place, clocks)
             mark(streams, other, stream, place, clocks)
         mark(streams, node, stream, place, clocks)
-    for number in range(len(sequence)):
-        node = sequence[number]
-        if stream[node] != -1:
-            # a node is not before itself
-            clocks[node * streams + stream[node]] = place[node] - 1
     return followed
 
 

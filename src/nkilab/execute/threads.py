@@ -15,9 +15,9 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Lock, RLock, Thread
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from .._lazy import threadpools
 from ..records import processors
 from ..tiles.coverage import Coverage
 from ..tiles.tile import before_reading, settle_elements
+from ..tracebacks import is_from_outside
 from .batch import MOST_WAITING, Batch, Call
 from .joined_products import Product
 
@@ -86,7 +87,7 @@ class Threads:
         # shadow bits are held while a call under way touches their storage: their identities are keys
         self._touched: list[Coverage] = []
         self._batch = Batch()
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
         self.is_idle = True
         for thread, queue in enumerate(self._queues):
             Thread(target=self._work, args=(queue,), name=f"nkilab-thread-{thread}", daemon=True).start()
@@ -149,15 +150,15 @@ class Threads:
         threads = {task.thread for task in before}
         thread = min(threads or range(len(self._queues)), key=lambda i: self._queues[i].qsize())
         task = Task(compute, arguments, thread, [t for t in before if t.thread != thread])
+        self.is_idle = False
+        self._touched += (*reads, *writes)
+        # in this order: whoever is interrupted between them waits for nothing that no thread has
+        self._queues[thread].put(task)
+        self._under_way.append(task)
         for storage in writes:
             self._writers[id(storage)] = task
         for storage in reads:
             self._readers.setdefault(id(storage), []).append(task)
-        self._touched += (*reads, *writes)
-        self.is_idle = False
-        # in this order: whoever is interrupted between them waits for nothing that no thread has
-        self._queues[thread].put(task)
-        self._under_way.append(task)
 
     def play(self, log: Log) -> None:
         """Compute what another one wrote down."""
@@ -181,13 +182,13 @@ class Threads:
         self._readers.clear()
         self._touched.clear()
         self.is_idle = True
-        failure, self._failure = self._failure, None
+        failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
 
     def give_up(self, error: BaseException) -> None:
         """Compute nothing more of what is under way, which nobody will see; whoever waits next hears why."""
-        self._failure = None if self.is_idle else error
+        self.failure = None if self.is_idle else error
         self._batch = Batch()
 
     def _wait(self, count: int) -> None:
@@ -196,7 +197,7 @@ class Threads:
             for _ in range(count):
                 self._under_way[0].wait()
                 self._under_way.popleft()
-        except KeyboardInterrupt as error:
+        except BaseException as error:
             self.give_up(error)
             raise
 
@@ -210,10 +211,10 @@ class Threads:
         for other in task.waits:
             other.wait()
         try:
-            if self._failure is None:
+            if self.failure is None:
                 task.compute(*task.arguments)
         except BaseException as error:
-            self._failure = error
+            self.failure = error
         task.arguments = task.waits = ()  # type: ignore[assignment]
         task.done.release()
 
@@ -238,22 +239,62 @@ def one_blas_thread() -> Iterator[None]:
 
     At its end all that calls make is there.
     """
-    # nobody hears again of an interrupt that a launch told of as it waited for its calls
-    with suppress(KeyboardInterrupt):
-        settle_elements()
-    with threadpools().limit(limits=1):
-        try:
+    block = object()
+    try:
+        _take_one(block)
+        with _settled():
             yield
-        except KeyboardInterrupt as error:
-            _give_up(error)
-            raise
+    finally:
+        try:
+            _give_back(block)
         finally:
-            settle_elements()
+            # once more where the first is interrupted
+            _give_back(block)
 
 
-def _give_up(error: BaseException) -> None:
-    if _threads is not None:
-        _threads.give_up(error)
+@contextmanager
+def _settled() -> Iterator[None]:
+    """Begin and end a block with nothing under way; if it is broken off, what has not begun is left out."""
+    left = _threads and _threads.failure
+    try:
+        settle_elements()
+    except BaseException as error:
+        # nobody hears again of what a launch told of as it waited for its calls
+        if error is not left:
+            raise
+    try:
+        yield
+    except BaseException as error:
+        if _threads is not None and is_from_outside(error):
+            _threads.give_up(error)
+        raise
+    finally:
+        settle_elements()
+
+
+# blocks under way in which the BLAS has one thread, and how many its libraries had before the first
+_blocks: set[object] = set()
+_before: list[int] = []
+_changing = RLock()
+
+
+def _take_one(block: object) -> None:
+    libraries = threadpools().lib_controllers
+    with _changing:
+        if not _blocks:
+            _before[:] = [library.num_threads for library in libraries]
+        _blocks.add(block)
+        for library in libraries:
+            library.set_num_threads(1)
+
+
+def _give_back(block: object) -> None:
+    with _changing:
+        _blocks.discard(block)
+        counts = [] if _blocks else _before
+        for library, count in zip(threadpools().lib_controllers, counts, strict=False):
+            library.set_num_threads(count)
+        counts.clear()
 
 
 def is_at_once() -> bool:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from ..records import Job, numbers, table
+from ..records import AT_ONCE, PAUSED, Job, numbers, table
 
 NOBODY = -1
 # What `place_all` says when it did not stop at a tile that finds no room.
@@ -134,7 +134,10 @@ def place(size: int, sizes: np.ndarray, first: np.ndarray, last: np.ndarray, row
 def place_all(memory: Memory) -> int:
     """Place the tiles that are left; returns why it stopped, or the tile for which not enough is free."""
     ring, tiles = memory.extent, memory.tiles
+    pause = ring.began + AT_ONCE
     while ring.began < len(memory.begin):
+        if ring.began == pause:
+            return PAUSED
         number = memory.begin[ring.began]
         if ring.reuses + ring.created + 1 > len(memory.former):
             return REUSES_FULL

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from ..records import Entry, Job, drop_first, push
+from ..records import AT_ONCE, PAUSED, Entry, Job, drop_first, push
 from .memory import Memory, give_back, take
 from .slots import DMA
 from .walk import REUSE, SPILL
@@ -133,7 +133,10 @@ class State(NamedTuple):
 def pass_rows(state: State) -> int:
     """Let all rows pass; returns why it stopped, or the first access of a row whose operands do not fit."""
     progress, accesses = state.progress, state.accesses
+    pause = progress.access + AT_ONCE
     while progress.access < len(accesses):
+        if progress.access >= pause:
+            return PAUSED
         begin = end = progress.access
         size = 0
         while end < len(accesses) and accesses[end].row == accesses[begin].row:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from ..records import Job, numbers, table
+from ..records import AT_ONCE, PAUSED, Job, numbers, table
 from .boxes import Overlaps
 from .slots import DMA
 
@@ -50,10 +50,13 @@ class Neighbour(Struct):
     is_covered: bool
 
 
-class EdgeCount(Struct):
-    """How many edges were found, though the columns may hold fewer."""
+class Total(Struct):
+    """How far the walk came."""
 
-    edges: int = 0
+    edges: int = 0  # that were found, though the columns may hold fewer
+    # begin, number: the first access of the storage, and the next one
+    begin: int = 0
+    number: int = 0
 
 
 class Walk(NamedTuple):
@@ -63,7 +66,7 @@ class Walk(NamedTuple):
     accesses: list[Access]
     boxes: list[Box]
     neighbours: list[Neighbour]
-    total: EdgeCount
+    total: Total
     readers: list[int]  # per box and engine that runs in order, the last row that read through it
     # later, earlier, kind: the edges
     later: list[int]
@@ -102,26 +105,28 @@ def _walk(columns: dict[str, np.ndarray], overlaps: Overlaps, room: int, *, as_a
         table(Access, columns, len(columns["row"]), as_array=as_array),
         table(Box, spans, boxes, as_array=as_array),
         table(Neighbour, neighbours, len(overlaps.other), as_array=as_array),
-        table(EdgeCount, {}, 1, as_array=as_array)[0],
+        table(Total, {}, 1, as_array=as_array)[0],
         numbers(np.full(boxes * DMA, NOBODY), as_array=as_array),
         *edges,
     )
 
 
-def walk_all(walk: Walk) -> None:
-    """Walk the accesses of all storages."""
-    begin = 0
-    for number in range(len(walk.accesses)):
+def walk_all(walk: Walk) -> int:
+    """Walk the accesses of all storages that are left; returns whether it paused, or how many there are."""
+    total = walk.total
+    for number in range(total.number, min(total.number + AT_ONCE, len(walk.accesses))):
         access = walk.accesses[number]
-        if access.storage != walk.accesses[begin].storage:
-            _forget_storage(walk, begin, number)
-            begin = number
+        if access.storage != walk.accesses[total.begin].storage:
+            _forget_storage(walk, total.begin, number)
+            total.begin = number
         if access.is_read:
             _read(walk, access.row, access.box)
         if access.is_written:
             _write(walk, access.row, access.box)
         elif access.is_awaited:
             _note_reader(walk, number)
+        total.number = number + 1
+    return PAUSED if total.number < len(walk.accesses) else total.number
 
 
 def _forget_storage(walk: Walk, begin: int, end: int) -> None:

@@ -26,6 +26,7 @@ from typing import Any, Self
 import pytest
 
 from .. import _lazy
+from ..errors import LimitPassed
 
 GIB = 1 << 30
 _GUARD = 1.25
@@ -124,7 +125,7 @@ class Watch:
             where = "/".join(Path(frame.f_code.co_filename).parts[-2:])
             self.problem.args = (f"{self.problem}, at {where}:{frame.f_lineno}",)
             self._is_located = True
-        raise type(self.problem)(str(self.problem))
+        raise LimitPassed
 
 
 @pytest.hookimpl(wrapper=True)
@@ -146,7 +147,7 @@ def _outcome(item: pytest.Item, watch: Watch) -> Generator[None, object, object]
     """Run a test; what it makes of an interruption does not count."""
     try:
         return (yield)
-    except (Exception, pytest.skip.Exception, pytest.fail.Exception):
+    except (Exception, LimitPassed, pytest.skip.Exception, pytest.fail.Exception):
         if watch.problem is None:
             raise
     finally:

@@ -402,10 +402,11 @@ def memory_of(view: View) -> np.ndarray:
             return storage.lent
         storage.own()
         assert storage.bytes is not None
-    view._bytes = storage.bytes
     view._elements = elements = np.ndarray(
         known.shape, known.storage_dtype, storage.bytes, view.offset * known.itemsize, known.byte_strides
     )
+    # behind them: whoever interrupts in between leaves no bytes without their elements
+    view._bytes = storage.bytes
     return elements
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ..place.plan import Plan
 from ..place.slots import pieces
-from ..records import Job, column
+from ..records import AT_ONCE, Job, column
 from ..trace.program import Program
 from .engines import choose, finish, meet, next_start, note, settle
 from .events import latency_of, outcome_of, timeline_of
@@ -24,8 +24,6 @@ from .work import Work, work_of
 
 # the first call of `run_on`
 BEGIN = -2
-# steps of one call: compiled code does not hear who interrupts it
-AT_ONCE = 100_000
 
 
 def simulate(program: Program, plan: Plan, work: Work | None = None) -> Timeline:

@@ -9,6 +9,7 @@ from math import inf
 from types import FrameType
 from typing import Any, NoReturn
 
+from ..errors import StartAgain
 from ..tiles.tile import Layout
 
 # In `Session.keyed`: the `Repeats` of a launch, where later iterations may follow from earlier ones.
@@ -21,8 +22,8 @@ FEWEST, FEWEST_ROWS = 4, 24
 PATIENCE = 256
 
 
-class TraceAgain(BaseException):
-    """The value of an index is asked for that stands for several; the user's except lets it pass."""
+class TraceAgain(StartAgain):
+    """The value of an index is asked for that stands for several."""
 
 
 class Repeats:

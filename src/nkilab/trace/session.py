@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import NkilabWarning, UseError, printable
+from ..errors import NkilabWarning, StartAgain, UseError, printable
 from ..isa.accumulators import register_files
 from ..isa.declare import Instruction
 from ..isa.random_numbers import fresh_generators
@@ -32,12 +32,12 @@ MemoryKey = tuple[str, str, int]
 TURNS = "turns"
 
 
-class RunNeeded(BaseException):
+class RunNeeded(StartAgain):
     """The user is told of something where the kernel does not run, which then has to run."""
 
 
-class TurnsNeeded(BaseException):
-    """An instance meets others of its core, which run one after another; the user's except lets it pass."""
+class TurnsNeeded(StartAgain):
+    """An instance meets others of its core, which run one after another."""
 
 
 # A form and its number in the program.
@@ -280,16 +280,23 @@ def current() -> Session:
 running: Callable[[], Session | None] = _current.get
 
 
-@contextmanager
-def tracing(session: Session) -> Iterator[Session]:
-    """Make `session` the current one. Infinities and NaN are results here: NumPy does not warn of them."""
-    token = _current.set(session)
-    try:
+class tracing:
+    """Make `session` the current one in a block, in which NumPy does not warn: infinities are results."""
+
+    # no generator: one that an interrupt leaves unfinished would end later, in some other launch
+    def __init__(self, session: Session) -> None:
+        self._session = session
         # once per kernel: entering it at every call would cost a microsecond each
-        with np.errstate(all="ignore"):
-            yield session
-    finally:
-        _current.reset(token)
+        self._errors = np.errstate(all="ignore")
+
+    def __enter__(self) -> Session:
+        self._token = _current.set(self._session)
+        self._errors.__enter__()
+        return self._session
+
+    def __exit__(self, *error: object) -> None:
+        self._errors.__exit__(None, None, None)
+        _current.reset(self._token)
 
 
 class World(Protocol):

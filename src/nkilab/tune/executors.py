@@ -32,7 +32,7 @@ from .. import __version__
 from .._lazy import distributed
 from ..api import as_kernel, machine_for
 from ..arguments import extents
-from ..errors import UsageError
+from ..errors import LimitPassed, UsageError
 from ..machine import Machine
 from ..runner import kernel_from, serve_names
 from ..timing import MODEL_VERSION
@@ -44,10 +44,8 @@ from .space import Point
 
 # Seconds from which on a limit is none; clocks of the system do not count much further.
 LONGEST = 1e8
-
-
-class OutOfTime(BaseException):
-    """A point takes longer than it may; the user's except lets it pass."""
+# Seconds after which an alarm rings again, in case it rang where errors go no further.
+_AGAIN = 0.1
 
 
 def limited(evaluate: Callable[[Point], Outcome], point: Point, seconds: float) -> Outcome:
@@ -58,7 +56,7 @@ def limited(evaluate: Callable[[Point], Outcome], point: Point, seconds: float) 
     try:
         with _ringing(seconds):
             return evaluate(point)
-    except OutOfTime:
+    except LimitPassed:
         message = f"it takes more than {seconds:g} seconds; --point-seconds says how many it may"
         return Outcome(point, FAILED, reason="out of time", message=message)
 
@@ -80,15 +78,17 @@ def _alarm(seconds: float) -> Iterator[None]:
     """Of the process, which also ends a sleep."""
 
     def ring(number: int, frame: FrameType | None) -> None:
-        raise OutOfTime
+        raise LimitPassed
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
+        signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        finally:
+            signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def _timer(seconds: float) -> Iterator[None]:
         with lock:
             if not is_over:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(thread), ctypes.py_object(OutOfTime)
+                    ctypes.c_ulong(thread), ctypes.py_object(LimitPassed)
                 )
 
     timer = Timer(seconds, ring)
