@@ -41,6 +41,8 @@ from ..tree.nodes import Cut, View
 
 # axes of a tile behind the partitions, and elements of one on a partition
 MOST_AXES, MOST_ELEMENTS = 3, 4096
+# times that an element is read, from which it is copied to where neighbours are read together
+READS = 4
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ def _planes(
     natural = max((*read, *outputs), key=lambda a: len(a.variables)).variables
     every = tuple(dict.fromkeys((*natural, *(v for e in einsums for v in e.variables))))
     axes = [v for v in every if not spans[v].is_point and v not in single and v != part]
+    axes = _sums_last(einsums, (*read, *outputs), spans, axes)
     blocks = {v: 1 for v in every if v in single}
     if spans[part].most > ctx.lanes:
         blocks[part] = ctx.lanes
@@ -128,6 +131,17 @@ def _planes(
         planes = Planes(part, tuple(tile), cut, single, 0.0)
         options.append(replace(planes, cost_ns=_cost(ctx, einsums, spans, planes, moved)))
     return min(options, key=lambda p: p.cost_ns)
+
+
+def _sums_last(
+    einsums: Sequence[Einsum], accesses: Sequence[Access], spans: Mapping[str, Span], axes: list[str]
+) -> list[str]:
+    """Axes with those of sums of products last, where all that lies otherwise is read several times."""
+    summed = [v for v in axes if any(v in e.reduced and e.map_op for e in einsums)]
+    across = [a for a in accesses if {*summed[-1:]} <= {*a.variables[:-1]}]
+    elements = [prod(spans[v].most for v in axes if v in a.variables) for a in across]
+    is_less = max(elements, default=0) * READS <= prod(spans[v].most for v in axes)
+    return [*(v for v in axes if v not in summed), *summed] if summed and is_less else axes
 
 
 def _tiles(
@@ -303,7 +317,19 @@ class PlaneNest(Nest):
             dtype = "float32" if is_number else ctx.dtypes[operand.tensor]  # numbers of partitions are
             storage = stage(ctx, operand, spans, part, dtype)
         axes = self.axes_in(storage, operand)
-        return Value(view=self.arranged(self.rows_in(storage, operand), axes), is_column=not axes)
+        view = self.arranged(self.side_by_side(self.rows_in(storage, operand), axes), axes)
+        return Value(view=view, is_column=not axes)
+
+    def side_by_side(self, view: View, axes: list[str]) -> View:
+        """A view [partitions, axes...]: a copy in the order of the tile where its last axis is read many times."""
+        order = [v for v in self.planes.axes if v in axes]
+        repeated = [self.spans[v].most for v in self.planes.axes if v not in axes]
+        if order[-1:] == axes[-1:] or prod(repeated) < READS:
+            return view
+        made = self.new("beside", view.buffer.dtype, without=[v for v in self.planes.axes if v not in axes])
+        self.ctx.build.add(nodes.Copy(made, replace(view, order=(0, *(1 + axes.index(v) for v in order)))))
+        axes[:] = order
+        return made
 
     def axes_in(self, storage: Storage, access: Access) -> list[str]:
         """Variables along the free axes of a part of a tensor, in its order."""

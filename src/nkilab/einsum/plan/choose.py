@@ -9,6 +9,7 @@ from math import prod
 
 from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Einsum, Index
+from ..language.extents import block_extent
 from .build import Span
 from .context import Context
 from .fetch import is_fetched, last_chosen, may_turn
@@ -112,10 +113,23 @@ def _judged(
     for access, is_out in accesses:
         times = prod(t for v, t in trips.items() if v in access.variables)
         cost += times * transfer_ns(ctx, access, is_out, spans, part, free, rows, columns)
+    cost += sum(_turned_ns(ctx, e, spans, part) for e in einsums)
     if part in reduced:
         # columns of sums are combined tile by tile
         cost += 2000.0 * (1 if free in reduced else trips.get(free, 1))
     return Choice(part, free, loops, blocks, cost)
+
+
+def _turned_ns(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str) -> float:
+    """What turns of a block take to transpose a result that they want with another variable on partitions."""
+    wanted, readers = (
+        ctx.wanted.get(einsum.name, ""),
+        [b for b in ctx.cascade.blocks if any(einsum.name in e.reads for e in b.body)],
+    )
+    if wanted in ("", part) or ctx.chip(einsum.name) is not None or not readers:
+        return 0.0
+    tiles = -(-spans[wanted].most // ctx.lanes)
+    return TURN_NS * tiles * max(block_extent(b, ctx.cascade) for b in readers)
 
 
 def is_settled(span: Span, partitions: int) -> bool:

@@ -21,7 +21,7 @@ from .context import Context, part_of, tally
 from .deliver import Target, deliver, targets_of
 from .fetch import fetch
 from .operands import Operands, masked
-from .part import Columns, columns_apart
+from .part import Parts, parts_of_sum
 from .product import (
     Blocks,
     Product,
@@ -56,6 +56,8 @@ class Contraction:
         self.spans = ctx.spans(einsum, outer)
         self.dtype = matmul_dtype(ctx, product.left, product.right)
         self.lanes, self.bank, self.is_turned_by_tile = ctx.lanes, ctx.bank, False
+        # what of the moving operand stays on chip over turns; None where all of it is alike
+        self.parts: Parts | None = None
         # what takes the tiles of the result out of PSUM, given what they cover; None if they are kept
         self.ending: Callable[[dict[str, Span]], None] | None = None
 
@@ -88,8 +90,7 @@ class Contraction:
             if batch is not None:
                 lower_batch(self, batch)
                 return
-            for columns in columns_apart(self.ctx, product, self.spans, self.dtype):
-                self.of_columns(columns)
+            self.of_result()
 
     def wanted(self) -> str:
         """The variable of a row that its readers in the same turn have along the partitions; "" for none."""
@@ -97,19 +98,19 @@ class Contraction:
         is_waited_for = turns & {v for v, _ in ctx.loops} and self.einsum.name not in ctx.memories
         return ctx.wanted.get(self.einsum.name, "") if is_waited_for else ""
 
-    def of_columns(self, columns: Columns) -> None:
-        """Append the loops over blocks of the result, of all of its columns or of some."""
-        product, before = self.product, self.spans
-        if columns.span is not None:
-            self.spans = {**self.spans, product.free: columns.span}
-        if columns.stays and product.right is not None:
-            self.padded[1] = stage(self.ctx, product.right, self.spans, product.over, self.dtype)
+    def of_result(self) -> None:
+        """Append the loops over blocks of the result."""
+        product = self.product
+        if not self.beside and not self.stack:
+            self.parts = parts_of_sum(self.ctx, product, self.spans, self.dtype)
+        if self.parts and product.right is not None:
+            spans = {**self.spans, product.over: self.parts.stays}
+            self.padded[1] = stage(self.ctx, product.right, spans, product.over, self.dtype)
+            self.tiles_of_block()
+            return
         self.blocks = self.chosen_blocks()
         sides = [(product.part, self.blocks.part), (product.free, self.blocks.free)]
         self.over_blocks(sides[:: -1 if self.blocks.is_free_first else 1])
-        self.spans = before
-        if columns.stays:
-            del self.padded[1]
 
     def over_blocks(self, sides: Sequence[tuple[str, int]]) -> None:
         """Append the loops over blocks of some variables of the result, and what they hold."""
@@ -119,8 +120,12 @@ class Contraction:
         elif self.blocks.over < self.spans[self.product.over].most:
             self.in_blocks()
         else:
-            self.staged()
-            self.tiles(None)
+            self.tiles_of_block()
+
+    def tiles_of_block(self) -> None:
+        """Append the tiles of the present block, whose sums are not cut."""
+        self.staged()
+        self.tiles(None)
 
     def blocks_of(self, variable: str, block: int, is_sequential: bool = False) -> Iterator[None]:
         """The blocks of a variable, in a loop; then what they leave of it, where that may be many tiles."""
@@ -429,26 +434,41 @@ class Contraction:
         self, views: Sequence[View], every: Sequence[dict[str, Span]], places: Sequence[tuple[int, ...]] = ()
     ) -> None:
         """Add products up in tiles of PSUM, which each cover their spans."""
-        product, build, spans = self.product, self.ctx.build, every[0]
+        build, spans = self.ctx.build, every[0]
         with ExitStack() as stack:
             inner = dict[str, Span]()
             for variable, each in self.inner():
                 turns = build.tiles(variable, spans[variable].most, each, is_sequential=True, over=variable)
                 inner[variable] = stack.enter_context(turns)
             running = [name for span in inner.values() for name in span.start.names]
-            over = spans[product.over]
-            depth = self.tile(product.over, self.lanes)
-            if over.most > depth:
-                local = stack.enter_context(build.pieces(product.over, over, depth, True, product.over))
-                running.extend(local.start.names)
-                inner[product.over] = over.tile(local)
-            stationary = self.operand(0, product.left, product.part, {**spans, **inner})
+            covered = [{**own, **inner} for own in every]
+            if self.parts is None:
+                self.add_products(views, covered, places, running, spans[self.product.over])
+                return
+            step = stack.enter_context(build.loop("part", self.parts.steps, is_sequential=True))
+            for part, is_late in zip(self.parts.of(step), (False, True), strict=True):
+                self.add_products(views, covered, places, [*running, *step.names], part, is_late)
+
+    def add_products(
+        self, views: Sequence[View], every: Sequence[dict[str, Span]], places: Sequence[tuple[int, ...]],
+        running: list[str], part: Span, is_late: bool = False,
+    ) -> None:  # fmt: skip
+        """Add products of a part of the sum up, in loops over others; a late one is brought on chip there."""
+        product, build, over = self.product, self.ctx.build, self.product.over
+        with build.pieces(over, part, self.tile(over, self.lanes), True, over) as local:
+            running = [*running, *local.start.names]
+            every = [{**own, over: part.tile(local)} for own in every]
+            self.held |= self.padded
+            if is_late and product.right is not None:
+                first, count = every[0][product.free], sum(own[product.free].most for own in every)
+                columns = {product.free: replace(first, count=expr(count), most=count)}
+                self.held[1] = stage(self.ctx, product.right, {**every[0], **columns}, over, self.dtype)
+            stationary = self.operand(0, product.left, product.part, every[0])
             size = (ARRAY, ARRAY // len(places)) if places else ()
-            for view, own, at in zip(views, every, places or [()], strict=True):
-                covered = {**own, **inner}
+            for view, covered, at in zip(views, every, places or [()], strict=True):
                 moving = self.operand(1, product.right, product.free, covered)
-                build.add(nodes.MatMul(view, stationary, moving, tuple(running), at, size))
-                build.note(self.einsum.name, covered, self.product.part, self.product.over)
+                build.add(nodes.MatMul(view, stationary, moving, tuple(running), at, size, is_late))
+                build.note(self.einsum.name, covered, product.part, over)
                 self.tally(view, covered)
 
     def inner(self) -> list[tuple[str, int]]:

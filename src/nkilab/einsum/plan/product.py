@@ -200,9 +200,9 @@ def _cost(
     moved = max(64.0, columns * beside) / clock * (ctx.machine["fp32_passes"] if is_wide else 1)
     beside *= _copies(ctx, einsum, spans, left, right, depth, loops)
     loading = rows / clock * (ctx.machine["fp32_passes"] * (1 + _is_far(ctx, left, part)) if is_wide else 1)
-    # float32 takes its part of the array twice in a row, which keeps what comes behind waiting
     across = spans[free].most if free and beside == 1 else 1
-    abreast = len(places_abreast(ctx, rows, across)[0]) // (1 + is_wide)
+    # float32 takes its part of the array twice in a row, which keeps what comes behind waiting
+    abreast = min(len(places_abreast(ctx, rows, across)[0]), 2 if is_wide else ARRAY)
     cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + loading) + 8) / max(1, abreast)
     batch = together(ctx, einsum, spans, part, free, loops)
     sides = ((left, part, rows), (right, free, columns))
@@ -248,8 +248,10 @@ def places_abreast(ctx: Context, rows: int, columns: int) -> tuple[list[tuple[in
     None do where they are too high for a tile of the array, or the columns cannot be dealt out.
     """
     size = smallest_columns(ctx.machine)
+    while size < rows:
+        size *= 2
     places: list[tuple[int, ...]] = [(0, at) for at in range(0, ARRAY, size)]
-    widths = range(ctx.bank, 0, -ctx.lanes) if rows <= size and ctx.lanes <= ARRAY else ()
+    widths = range(ctx.bank, 0, -ctx.lanes) if len(places) > 1 and ctx.lanes <= ARRAY else ()
     width = next((w for w in widths if columns % (w * len(places)) == 0), 0)
     return (places, width) if width else ([], 0)
 

@@ -1,7 +1,8 @@
 """Large matrices that every turn of a block multiplies with a vector: turned once, before the block.
 
 TensorE wants the axis that is summed over on the partitions. Where that is the last axis of a matrix in HBM,
-loading it so means transposing all of it in every turn; a transposed copy in HBM is made once instead.
+loading it so means transposing all of it in every turn, unless it stays on chip; a transposed copy in HBM is
+made once instead.
 """
 
 from __future__ import annotations
@@ -10,20 +11,23 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from ...machine import Machine
 from ...tiles.dtypes import DType, as_dtype
 from ..language.additions import Additions, free_variable
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step
 from ..language.extents import block_extent
+from .knobs import Knobs
+from .stage import READ_AGAIN
 
-# turns, and elements of a matrix, from which a copy is worth making
-FEWEST_TURNS, FEWEST_ELEMENTS = 8, 1 << 20
+# turns from which a copy is worth making
+FEWEST_TURNS = 8
 
 
-def turned_once(cascade: Cascade, dtypes: Mapping[str, str], partitions: int) -> Cascade:
+def turned_once(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> Cascade:
     """The cascade with a transposed copy of each matrix for which that pays."""
     added = Additions(cascade)
     types = {t: as_dtype(dtypes.get(t, "float32")) for t in cascade.inputs}
-    large = [t for t, dtype in types.items() if _is_large(cascade.shape(t), dtype, partitions)]
+    large = [t for t, dtype in types.items() if _is_large(cascade.shape(t), dtype, machine)]
     steps: list[Step] = []
     for step in cascade.steps:
         if not isinstance(step, Iterate) or block_extent(step, cascade) < FEWEST_TURNS:
@@ -67,10 +71,12 @@ def _is_turned(matrix: Access, einsum: Einsum, turn: str, large: Collection[str]
     return names[1] in einsum.reduced and names[0] in einsum.output.variables
 
 
-def _is_large(shape: Sequence[int], dtype: DType, partitions: int) -> bool:
-    """Whether a copy of an input is worth making: of two bytes an element, in whole blocks."""
-    is_whole = len(shape) == 2 and not any(size % partitions for size in shape)
-    return dtype.is_float and dtype.storage.itemsize == 2 and is_whole and prod(shape) >= FEWEST_ELEMENTS
+def _is_large(shape: Sequence[int], dtype: DType, machine: Machine) -> bool:
+    """Whether a copy of an input is worth making: of two bytes an element, in whole blocks, too many to stay."""
+    lanes, itemsize = machine.limit("partitions"), dtype.storage.itemsize
+    is_whole = len(shape) == 2 and not any(size % lanes for size in shape)
+    room = machine["sbuf_bytes_per_partition"] * Knobs().share * READ_AGAIN
+    return dtype.is_float and itemsize == 2 and is_whole and prod(shape) * itemsize > room * lanes
 
 
 def _copy(matrix: str, made: str, cascade: Cascade) -> Einsum:
