@@ -5,7 +5,7 @@
 Operands that are a part of a tensor are copied before.
 
 `O[i, j, c] = A[s, i, c] . B[s, j]` is one product of matrices, as `O[i*C + c, j]`, however it is read. So are
-all results of products whose ranks lie as the operands have them.
+all results of products whose ranks lie as the operands have them; `A[i, s, c]` is copied to `A'[s, i, c]`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from operator import mul
 
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine
-from .batch_order import reordered
+from .batch_order import copied, reordered
 from .ranks import with_joined_ranks
 
 
@@ -33,16 +33,21 @@ class _Cut:
 
 def with_views(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade with ranks joined behind what keeps them apart; every rank has an extent."""
-    return _viewing(cascade, partitions, _apart(cascade), True)
+    return _viewing(cascade, partitions, (), _apart(cascade))
 
 
 def with_whole_products(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade with results of products as matrices, which readers see in parts."""
     inner = [e for e in cascade.einsums if e.name not in cascade.outputs and e.name not in cascade.derived]
     orders = {e.name: order for e in inner if (order := _order(e))}
-    added = Additions(cascade)
-    other = added.applied(tuple(reordered(added, orders, {t: t for t in orders})[0]))
-    joined = _viewing(other, partitions, orders, False)
+    added, names = Additions(cascade), {t: t for t in orders}
+    operands = [(e, a) for e in inner if e.name in orders for a in e.accesses if a.tensor in cascade.inputs]
+    cut = {a.tensor: order for e, a in operands if (order := _sums_first(e, a))}
+    for tensor in cut:
+        names[tensor] = added.tensor(f"{tensor}_matrix", (), tensor, Kind.TRANSPOSED)
+    body, ordered = reordered(added, {**orders, **cut}, names)
+    other = added.applied((*(copied(ordered, t, cascade, True) for t in cut), *body))
+    joined = _viewing(other, partitions, orders, [names[t] for t in cut])
     return cascade if joined is other else joined
 
 
@@ -56,18 +61,29 @@ def _order(einsum: Einsum) -> list[int]:
     return sorted(range(len(names)), key=lambda n: first.index(names[n])) if {*names} <= {*first} else []
 
 
-def _viewing(cascade: Cascade, partitions: int, apart: Collection[str], is_behind: bool) -> Cascade:
-    """The cascade with views in place of some operands, and ranks joined behind them, or before."""
+def _sums_first(einsum: Einsum, access: Access) -> list[int]:
+    """The axes of an operand with those that are summed over first; [] if they part no others."""
+    summed = [n for n, i in enumerate(access.indices) if {*i.variables} & {*einsum.reduced}]
+    own = [n for n in range(len(access.indices)) if n not in summed]
+    is_plain = all(i.plain for i in access.indices)
+    return [*summed, *own] if is_plain and own and own[-1] - own[0] >= len(own) else []
+
+
+def _viewing(
+    cascade: Cascade, partitions: int, before: Collection[str], behind: Collection[str]
+) -> Cascade:
+    """The cascade with views in place of some operands, and ranks joined before, or behind them."""
     added, cuts, steps = Additions(cascade), dict[str, _Cut](), list[Step]()
     bound = {e.name for block in cascade.blocks for e in block.body}
+    apart = {*before, *behind}
     bound |= {t for t in apart if sum(e.name == t for e in cascade.einsums) > 1}
-    apart = {*apart} - bound
+    apart -= bound
     for step in cascade.steps:
         is_free = isinstance(step, Einsum) and not step.recurrence and step.name not in cascade.derived
         if isinstance(step, Einsum) and is_free and not any(a.gathers for a in step.every_access):
             step = step.reading(partial(_viewed, step, apart, added, cuts))
         steps.append(step)
-    kept = {cut.access.tensor for cut in cuts.values()} if is_behind else {*cuts}
+    kept = {name if c.access.tensor in before else c.access.tensor for name, c in cuts.items()}
     return _written(with_joined_ranks(added.applied(tuple(steps)), partitions, kept), cascade, cuts)
 
 
