@@ -39,10 +39,11 @@ def with_views(cascade: Cascade, partitions: int) -> Cascade:
 def with_whole_products(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade with results of products as matrices, which readers see in parts."""
     inner = [e for e in cascade.einsums if e.name not in cascade.outputs and e.name not in cascade.derived]
-    orders = {e.name: order for e in inner if (order := _order(e))}
-    added, names = Additions(cascade), {t: t for t in orders}
-    operands = [(e, a) for e in inner if e.name in orders for a in e.accesses if a.tensor in cascade.inputs]
+    products = [e for e in inner if _is_product(e)]
+    operands = [(e, a) for e in products for a in e.accesses if a.tensor in cascade.inputs]
     cut = {a.tensor: order for e, a in operands if (order := _sums_first(e, a))}
+    orders = {e.name: _order(e, cut) for e in products}
+    added, names = Additions(cascade), {t: t for t in orders}
     for tensor in cut:
         names[tensor] = added.tensor(f"{tensor}_matrix", (), tensor, Kind.TRANSPOSED)
     body, ordered = reordered(added, {**orders, **cut}, names)
@@ -51,22 +52,30 @@ def with_whole_products(cascade: Cascade, partitions: int) -> Cascade:
     return cascade if joined is other else joined
 
 
-def _order(einsum: Einsum) -> list[int]:
-    """The axes of the result of a product with those of each operand side by side; [] if it is none."""
+def _is_product(einsum: Einsum) -> bool:
+    """Whether a result is the product of two tensors, each of its axes a variable of one of them."""
     names = [i.plain for i in einsum.output.indices]
     is_product = (einsum.map_op, einsum.reduce_op) == ("multiply", "add") and not einsum.is_placed
-    if not is_product or len(einsum.accesses) != 2 or not all(names) or not einsum.reduced:
-        return []
-    first = [v for a in einsum.accesses for v in a.variables]
-    return sorted(range(len(names)), key=lambda n: first.index(names[n])) if {*names} <= {*first} else []
+    is_product = is_product and len(einsum.accesses) == 2 and bool(einsum.reduced)
+    return is_product and all(names) and {*names} <= {v for a in einsum.accesses for v in a.variables}
+
+
+def _order(einsum: Einsum, cut: Mapping[str, Sequence[int]]) -> list[int]:
+    """The axes of the result of a product with those of each operand side by side, as it comes to lie."""
+    names, first = [i.plain for i in einsum.output.indices], list[str]()
+    for access in einsum.accesses:
+        axes = [access.indices[n] for n in cut.get(access.tensor, range(len(access.indices)))]
+        first += [v for i in axes for v in i.variables]
+    return sorted(range(len(names)), key=lambda n: first.index(names[n]))
 
 
 def _sums_first(einsum: Einsum, access: Access) -> list[int]:
-    """The axes of an operand with those that are summed over first; [] if they part no others."""
-    summed = [n for n, i in enumerate(access.indices) if {*i.variables} & {*einsum.reduced}]
-    own = [n for n in range(len(access.indices)) if n not in summed]
-    is_plain = all(i.plain for i in access.indices)
-    return [*summed, *own] if is_plain and own and own[-1] - own[0] >= len(own) else []
+    """The axes of an operand, those that are summed over first, as in the result; [] if they part no others."""
+    names, result = [i.plain for i in access.indices], [i.plain for i in einsum.output.indices]
+    summed = [n for n, v in enumerate(names) if v not in result]
+    own = [n for n, v in enumerate(names) if v in result]
+    is_cut = all(names) and bool(own) and own[-1] - own[0] >= len(own)
+    return [*summed, *sorted(own, key=lambda n: result.index(names[n]))] if is_cut else []
 
 
 def _viewing(
