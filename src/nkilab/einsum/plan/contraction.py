@@ -33,6 +33,7 @@ from .product import (
     matmul_dtype,
     of_total,
     places_abreast,
+    places_of,
 )
 from .reach import leaving
 from .stack import of_stack
@@ -58,6 +59,8 @@ class Contraction:
         self.lanes, self.bank, self.is_turned_by_tile = ctx.lanes, ctx.bank, False
         # what of the moving operand stays on chip over turns; None where all of it is alike
         self.parts: Parts | None = None
+        # rows of an image that tiles of the systolic array take beside each other, and where these are
+        self.panels, self.places = list[Span](), list[tuple[int, ...]]()
         # what takes the tiles of the result out of PSUM, given what they cover; None if they are kept
         self.ending: Callable[[dict[str, Span]], None] | None = None
 
@@ -78,6 +81,9 @@ class Contraction:
         with ExitStack() as stack:
             loops = [v for v in operands.loops(self.beside) if batch is None or v != batch.variable]
             for variable in loops:
+                if variable == self.beside and 1 in self.padded and (places := self.row_places()):
+                    self.of_rows(each, places)
+                    return
                 block = each if variable == self.beside else 1
                 span = stack.enter_context(
                     build.tiles(variable, self.spans[variable].most, block, comment=comment, over=variable)
@@ -97,6 +103,23 @@ class Contraction:
         ctx, turns = self.ctx, {block.variable for block in self.ctx.cascade.blocks}
         is_waited_for = turns & {v for v, _ in ctx.loops} and self.einsum.name not in ctx.memories
         return ctx.wanted.get(self.einsum.name, "") if is_waited_for else ""
+
+    def row_places(self) -> list[tuple[int, ...]]:
+        """Places on the systolic array of products of several rows each; [] for one after the other."""
+        is_bound = self.ending or self.einsum.name in self.ctx.memories or not self.product.part
+        return [] if is_bound else places_of(self.ctx, self.spans[self.product.part].most)
+
+    def of_rows(self, each: int, places: list[tuple[int, ...]]) -> None:
+        """Append loops over several rows at once, a part of all rows on each tile of the array."""
+        rows, count = self.spans[self.beside], len(places)
+        part = rows.most // (each * count) * each
+        for start, extent, own in ((0, part, places), (part * count, rows.most - part * count, places[:1])):
+            if extent:
+                with self.ctx.build.tiles(self.beside, extent, each, over=self.beside) as local:
+                    first = rows.tile(replace(local, start=local.start + start))
+                    self.panels = [replace(first, start=first.start + n * part) for n in range(len(own))]
+                    self.places, self.spans[self.beside] = own, first
+                    self.of_result()
 
     def of_result(self) -> None:
         """Append the loops over blocks of the result."""
@@ -382,50 +405,56 @@ class Contraction:
     # tiles
 
     def abreast(self) -> tuple[list[tuple[int, ...]], int]:
-        """Places on the systolic array of products beside each other, and the columns of each."""
+        """Places on the systolic array of products beside each other, and the columns of each; 0 for all."""
         rows, columns = (self.spans[v] if v else point(0) for v in (self.product.part, self.product.free))
         is_bound = self.ending or self.beside or self.stack or self.ctx.given.is_watched
         if is_bound or self.einsum.name in self.ctx.memories or columns.count.value is None:
-            return [], 0
+            return self.places if len(self.places) > 1 else [], 0
         return places_abreast(self.ctx, rows.most, columns.most)
 
     def tiles(self, total: nodes.Buffer | None) -> None:
         """One tile of the result, or some beside each other, after the other."""
         places, width = self.abreast()
         for rows, columns in self.result_tiles(width * len(places)):
-            panels = [columns.tile(whole(width, expr(n * width))) for n in range(len(places))] or [columns]
-            for psum, panel in zip(self.summed(rows, panels, places, total is None), panels, strict=True):
-                self.finished(psum, rows, panel, total)
+            named = self.named(rows, columns)
+            panels = [{**named, self.beside: panel} for panel in self.panels] or [named]
+            if width:
+                spans = (columns.tile(whole(width, expr(n * width))) for n in range(len(places)))
+                panels = [self.named(rows, span) for span in spans]
+            for psum, panel in zip(self.summed(panels, places, total is None), panels, strict=True):
+                self.finished(psum, panel, total)
 
-    def finished(self, psum: View, rows: Span, columns: Span, total: nodes.Buffer | None) -> None:
+    def finished(self, psum: View, panel: dict[str, Span], total: nodes.Buffer | None) -> None:
         """Write a tile of the result to where it lies, or add it to what blocks of the sum came to."""
         tile = self.target.tile
         if tile is not None and tile.buffer is psum.buffer:
             return
         if total is None:
-            self.deliver(psum, {**self.spans, **self.named(rows, columns)})
+            self.deliver(psum, {**self.spans, **panel})
             return
+        rows, columns = (panel.get(v, point(0)) for v in (self.product.part, self.product.free))
         view = of_total(total, rows, columns, self.spans, self.product)
         self.ctx.build.add(nodes.Combine(view, view, "add", psum))
         self.tally(view, self.spans)
 
     def summed(
-        self, rows: Span, panels: Sequence[Span], places: Sequence[tuple[int, ...]], is_whole: bool
+        self, panels: Sequence[dict[str, Span]], places: Sequence[tuple[int, ...]], is_whole: bool
     ) -> list[View]:
         """The products of tiles, accumulated in PSUM: where the result stays, if the sum is not cut."""
-        tile, spans = self.target.tile, [{**self.spans, **self.named(rows, panel)} for panel in panels]
+        tile, spans = self.target.tile, [{**self.spans, **panel} for panel in panels]
         if is_whole and tile is not None and tile.buffer.memory == nodes.PSUM:
             views = [tile.view(positions(self.einsum.output, spans[0]))]
             tile.changed()
         else:
-            views = [self.sum_of(rows, p, at) for p, (_, at) in zip(panels, places or [(0, 0)], strict=True)]
+            views = [self.sum_of(s, at) for s, (_, at) in zip(spans, places or [(0, 0)], strict=True)]
         self.accumulated(views, spans, places)
         return views
 
-    def sum_of(self, rows: Span, columns: Span, first: int = 0) -> View:
+    def sum_of(self, covered: dict[str, Span], first: int = 0) -> View:
         """A new tile of PSUM, from a partition on."""
         hint = f"{self.einsum.name.lower()}_sum"
-        spans = (rows, *([self.spans[self.beside]] if self.beside else []), columns)
+        rows, columns = (covered[v] if v else point(0) for v in (self.product.part, self.product.free))
+        spans = (rows, *([covered[self.beside]] if self.beside else []), columns)
         shape = (first + rows.most, *(s.most for s in spans[1:]))
         psum = self.ctx.build.buffer(hint, shape, "float32", nodes.PSUM, "sum")
         return View(psum, (Cut(expr(first), rows.count), *(Cut(ZERO, s.count) for s in spans[1:])))

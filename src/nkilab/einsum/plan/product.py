@@ -242,17 +242,18 @@ def _unnamed(access: Access | None, own: str) -> str:
     return str(access and access.with_indices(lambda index: index.renamed({own: "_"})))
 
 
-def places_abreast(ctx: Context, rows: int, columns: int) -> tuple[list[tuple[int, ...]], int]:
-    """Where products of few rows run beside each other on the systolic array, and how many columns each has.
-
-    None do where they are too high for a tile of the array, or the columns cannot be dealt out.
-    """
+def places_of(ctx: Context, rows: int) -> list[tuple[int, ...]]:
+    """Where products of few rows run beside each other on the systolic array; [] where only one fits."""
     size = smallest_columns(ctx.machine)
     while size < rows:
         size *= 2
-    places: list[tuple[int, ...]] = [(0, at) for at in range(0, ARRAY, size)]
-    widths = range(ctx.bank, 0, -ctx.lanes) if len(places) > 1 and ctx.lanes <= ARRAY else ()
-    width = next((w for w in widths if columns % (w * len(places)) == 0), 0)
+    return [(0, at) for at in range(0, ARRAY, size)] if 2 * size <= ARRAY and ctx.lanes <= ARRAY else []
+
+
+def places_abreast(ctx: Context, rows: int, columns: int) -> tuple[list[tuple[int, ...]], int]:
+    """The same, and how many columns each has; none where the columns cannot be dealt out."""
+    places, widths = places_of(ctx, rows), range(ctx.bank, 0, -ctx.lanes)
+    width = next((w for w in widths if places and columns % (w * len(places)) == 0), 0)
     return (places, width) if width else ([], 0)
 
 
