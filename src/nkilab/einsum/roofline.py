@@ -1,10 +1,10 @@
 """The roofline of a cascade, below which no kernel comes, and that of a kernel.
 
-Of a cascade: a kernel is launched, and its first transfer started; inputs and outputs cross HBM once, but what
-turns of a block read again and the chip cannot hold; sums of products run on TensorE at its peak, functions of one value on ScalarE; all element-wise work together is
-shared by VectorE in its fastest mode, ScalarE and GpSimdE. An instruction takes two operators; sums ride
-along with what computes their terms, other reductions are a pass of their own. Products of three tensors or
-more count in their cheapest order.
+Of a cascade: a kernel is launched, and its first transfer started; inputs and outputs cross HBM once, and
+again what turns read that the chip cannot hold; sums of products run on TensorE at its peak, functions of
+one value on ScalarE; all element-wise work together is shared by VectorE in its fastest mode, ScalarE and
+GpSimdE. An instruction takes two operators; sums ride along with what computes their terms, other reductions
+are a pass of their own. Products of three tensors or more count in their cheapest order.
 
 What TensorE computes lies in PSUM, which VectorE and ScalarE alone read: functions of it are passes of
 ScalarE, reductions other than sums passes of VectorE at one element per cycle, all else goes to either. An

@@ -86,9 +86,9 @@ def _sum(tallied: Access, held: list[Access], tallies: Collection[int]) -> Sum:
     fixed = loops
     if isinstance(statement, MatMul):
         fixed = tuple(loop for loop in loops if loop.variable not in statement.over)
-        first = _first_part(adding, held) if statement.is_begun else adding
-        fixed = tuple(a for a, b in zip(fixed, first.loops) if a is b)
-        begun = min(a.number for a in held if a.is_write and _is_same_sum(first, a))
+        opening = _first_part(adding, held) if statement.is_begun else adding
+        fixed = tuple(a for a, b in zip(fixed, opening.loops) if a is b)
+        begun = min(a.number for a in held if a.is_write and _is_same_sum(opening, a))
     elif adds(adding):
         # zeros, or the first value
         begins = (a for a in held if a.is_write and a.number < tallied.number and not adds(a))

@@ -321,7 +321,7 @@ class PlaneNest(Nest):
         return Value(view=view, is_column=not axes)
 
     def side_by_side(self, view: View, axes: list[str]) -> View:
-        """A view [partitions, axes...]: a copy in the order of the tile where its last axis is read many times."""
+        """A view [partitions, axes...]; in the order of the tile, by a copy, where it is read many times."""
         order = [v for v in self.planes.axes if v in axes]
         repeated = [self.spans[v].most for v in self.planes.axes if v not in axes]
         if order[-1:] == axes[-1:] or prod(repeated) < READS:

@@ -107,13 +107,12 @@ def _judged(
             return None
     rows, columns = min(rows, ctx.lanes), min(columns, chunk)
     trips = {v: -(-spans[v].most // b) for v, b in blocks.items()}
-    total = prod(trips.values())
     count = sum(max(1, len(e.operands) - 1 + bool(e.reduced)) for e in einsums)
-    cost = total * count * (INSTRUCTION_NS + columns * ELEMENT_NS)
+    cost = prod(trips.values()) * count * (INSTRUCTION_NS + columns * ELEMENT_NS)
+    cost += sum(_turned_ns(ctx, e, spans, part) for e in einsums)
     for access, is_out in accesses:
         times = prod(t for v, t in trips.items() if v in access.variables)
         cost += times * transfer_ns(ctx, access, is_out, spans, part, free, rows, columns)
-    cost += sum(_turned_ns(ctx, e, spans, part) for e in einsums)
     if part in reduced:
         # columns of sums are combined tile by tile
         cost += 2000.0 * (1 if free in reduced else trips.get(free, 1))

@@ -189,7 +189,9 @@ def _is_apart(loop: Loop, statement: Moved) -> bool:
             is_own &= len(view.index) == len(view.buffer.shape)
             is_own &= not (is_written and (is_load or id(s) in behind))
         elif _memory(view.buffer) == _memory(far.buffer):
-            is_own &= _are_disjoint(loop, view, far) if not is_load and is_written else not is_written and is_load
+            is_own &= (
+                _are_disjoint(loop, view, far) if not is_load and is_written else not is_written and is_load
+            )
     return is_own
 
 
@@ -197,8 +199,8 @@ def _are_disjoint(loop: Loop, one: View, other: View) -> bool:
     """Whether two parts of a buffer have nothing in common in all turns of a loop, as one axis shows."""
     last = expr(loop.trips) - 1
     ends = [
-        [(i.at, i.at + 1) if isinstance(i, At) else (i.start, i.start + i.count * i.step) for i in view.index]
-        for view in (one, other)
+        [(i.at, i.at + 1) if isinstance(i, At) else (i.start, i.start + i.count * i.step) for i in v.index]
+        for v in (one, other)
     ]
     known = [
         [[end.replaced({loop.variable: at}).value for at in (ZERO, last) for end in axis] for axis in own]

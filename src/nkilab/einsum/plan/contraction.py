@@ -14,7 +14,7 @@ from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import Cut, View, all_of
 from .batched import batch_of, lower_batch
-from .beside import rows_beside
+from .beside import lower_rows, rows_beside
 from .build import Span, point, whole
 from .choose import is_settled
 from .context import Context, part_of, tally
@@ -32,8 +32,9 @@ from .product import (
     lies_turned,
     matmul_dtype,
     of_total,
-    places_abreast,
     places_of,
+    traffic,
+    width_of,
 )
 from .reach import leaving
 from .stack import of_stack
@@ -80,17 +81,16 @@ class Contraction:
         comment = self.einsum.title
         with ExitStack() as stack:
             loops = [v for v in operands.loops(self.beside) if batch is None or v != batch.variable]
-            for variable in loops:
-                if variable == self.beside and 1 in self.padded and (places := self.row_places()):
-                    self.of_rows(each, places)
-                    return
-                block = each if variable == self.beside else 1
+            for variable in (v for v in loops if v != self.beside):
                 span = stack.enter_context(
-                    build.tiles(variable, self.spans[variable].most, block, comment=comment, over=variable)
+                    build.tiles(variable, self.spans[variable].most, 1, comment=comment, over=variable)
                 )
                 self.spans[variable] = self.spans[variable].tile(span)
                 comment = ""
                 operands.stage_padded(is_forced=variable == loops[-1])
+            if self.beside:
+                lower_rows(self, each, comment, operands)
+                return
             if comment:
                 build.add(nodes.Comment(comment))
             if batch is not None:
@@ -103,23 +103,6 @@ class Contraction:
         ctx, turns = self.ctx, {block.variable for block in self.ctx.cascade.blocks}
         is_waited_for = turns & {v for v, _ in ctx.loops} and self.einsum.name not in ctx.memories
         return ctx.wanted.get(self.einsum.name, "") if is_waited_for else ""
-
-    def row_places(self) -> list[tuple[int, ...]]:
-        """Places on the systolic array of products of several rows each; [] for one after the other."""
-        is_bound = self.ending or self.einsum.name in self.ctx.memories or not self.product.part
-        return [] if is_bound else places_of(self.ctx, self.spans[self.product.part].most)
-
-    def of_rows(self, each: int, places: list[tuple[int, ...]]) -> None:
-        """Append loops over several rows at once, a part of all rows on each tile of the array."""
-        rows, count = self.spans[self.beside], len(places)
-        part = rows.most // (each * count) * each
-        for start, extent, own in ((0, part, places), (part * count, rows.most - part * count, places[:1])):
-            if extent:
-                with self.ctx.build.tiles(self.beside, extent, each, over=self.beside) as local:
-                    first = rows.tile(replace(local, start=local.start + start))
-                    self.panels = [replace(first, start=first.start + n * part) for n in range(len(own))]
-                    self.places, self.spans[self.beside] = own, first
-                    self.of_result()
 
     def of_result(self) -> None:
         """Append the loops over blocks of the result."""
@@ -177,8 +160,9 @@ class Contraction:
 
     def chosen_blocks(self) -> Blocks:
         """The largest blocks whose operands fit, with the least traffic."""
+        product = self.product
         part, free, over = (
-            self.spans[v].most if v else 1 for v in (self.product.part, self.product.free, self.product.over)
+            self.spans[v].most if v else 1 for v in (product.part, product.free, product.over)
         )
         room = max(self.ctx.room() * 0.9, 4096)
         options, fewest = list[tuple[float, Blocks]](), 0
@@ -187,12 +171,12 @@ class Contraction:
             fitting = (
                 b for b in (Blocks(*two, depth) for two in sizes) if self.may_be(b, room, depth < over)
             )
-            options += [(self.traffic(b.part, b.free, b.over), b) for b in fitting]
+            options += [(traffic(self.ctx, self.einsum, product, self.spans, b), b) for b in fitting]
             fewest = fewest or len(options)
             if len(options) > fewest + 8:
                 break
         if not options and any(
-            along(self.einsum, a, self.spans, self.product.inner) for a in self.einsum.accesses
+            along(self.einsum, a, self.spans, product.inner) for a in self.einsum.accesses
         ):
             options = self.smaller_blocks(part, free, over, room)
             fewest = len(options)
@@ -262,30 +246,6 @@ class Contraction:
             if variable and not is_settled(spans[variable], self.lanes):
                 spans[variable] = whole(min(count, spans[variable].most), spans[variable].start)
         return spans
-
-    def traffic(self, rows: int, columns: int, depth: int) -> float:
-        """Bytes that the blocks read, with a share for short rows."""
-        product, spans = self.product, self.spans
-        part_blocks = -(-(spans[product.part].most if product.part else 1) // rows)
-        size = self.ctx.bytes_of(self.dtype)
-        left, right = (
-            prod(spans[v].most for v in a.variables) * size
-            if a is not None and not self.ctx.chip(a.tensor)
-            else 0
-            for a in (product.left, product.right)
-        )
-        total = float(left + right * part_blocks)
-        out = prod(spans[v].most for v in self.einsum.output.variables) * 4
-        if depth < spans[product.over].most:
-            total += out * 2
-        # shorter rows of a transfer cost as much as one of 2 KiB
-        for access, own, count, moved in (
-            (product.left, product.part, rows, left),
-            (product.right, product.free, columns, right * part_blocks),
-        ):
-            if access is not None and own and moved:
-                total += moved * max(0.0, 2048 / (count * size) - 1) * 0.2
-        return total
 
     def is_staged(self, access: Access, own: str) -> bool:
         """Whether an operand is brought on chip for a whole block: it is read again, or lies otherwise."""
@@ -406,11 +366,13 @@ class Contraction:
 
     def abreast(self) -> tuple[list[tuple[int, ...]], int]:
         """Places on the systolic array of products beside each other, and the columns of each; 0 for all."""
-        rows, columns = (self.spans[v] if v else point(0) for v in (self.product.part, self.product.free))
+        columns = self.spans[self.product.free] if self.product.free else point(0)
         is_bound = self.ending or self.beside or self.stack or self.ctx.given.is_watched
         if is_bound or self.einsum.name in self.ctx.memories or columns.count.value is None:
             return self.places if len(self.places) > 1 else [], 0
-        return places_abreast(self.ctx, rows.most, columns.most)
+        places = places_of(self.ctx, self.product.part, self.spans)
+        width = width_of(self.ctx, places, columns.most)
+        return (places, width) if width else ([], 0)
 
     def tiles(self, total: nodes.Buffer | None) -> None:
         """One tile of the result, or some beside each other, after the other."""

@@ -90,9 +90,9 @@ def _cost_ns(ctx: Context, einsum: Einsum, product: Product, spans: dict[str, Sp
     points = prod(spans[v].most for v in einsum.output.variables if v != product.part)
     rows = -(-spans[product.part].most // ctx.lanes) if product.part else 1
     # tiles of the array take rows beside each other, float32 twice in a row
-    places = max(1, len(places_of(ctx, spans[product.part].most if product.part else 1)))
-    rows /= min(places, 2) if dtype == "float32" else places
+    places = max(1, min(len(places_of(ctx, product.part, spans)), 2 if passes_of_type > 1 else ctx.lanes))
     products = prod(inner) * passes * points * rows * passes_of_type / ctx.machine["tensor_clock_ghz"]
+    products /= places
     copies = spans[product.over].most * spans[stack.variable].most * stack.each
     moved = 0.0
     for access in (product.left, product.right):

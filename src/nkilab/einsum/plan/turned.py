@@ -72,7 +72,7 @@ def _is_turned(matrix: Access, einsum: Einsum, turn: str, large: Collection[str]
 
 
 def _is_large(shape: Sequence[int], dtype: DType, machine: Machine) -> bool:
-    """Whether a copy of an input is worth making: of two bytes an element, in whole blocks, too many to stay."""
+    """Whether to copy an input: of two bytes an element, in whole blocks, too many to stay on chip."""
     lanes, itemsize = machine.limit("partitions"), dtype.storage.itemsize
     is_whole = len(shape) == 2 and not any(size % lanes for size in shape)
     room = machine["sbuf_bytes_per_partition"] * Knobs().share * READ_AGAIN

@@ -70,7 +70,7 @@ def _order(einsum: Einsum, cut: Mapping[str, Sequence[int]]) -> list[int]:
 
 
 def _sums_first(einsum: Einsum, access: Access) -> list[int]:
-    """The axes of an operand, those that are summed over first, as in the result; [] if they part no others."""
+    """The axes of an operand, sums first, the others as in the result; [] if sums part no others."""
     names, result = [i.plain for i in access.indices], [i.plain for i in einsum.output.indices]
     summed = [n for n, v in enumerate(names) if v not in result]
     own = [n for n, v in enumerate(names) if v in result]
@@ -78,9 +78,7 @@ def _sums_first(einsum: Einsum, access: Access) -> list[int]:
     return [*summed, *sorted(own, key=lambda n: result.index(names[n]))] if is_cut else []
 
 
-def _viewing(
-    cascade: Cascade, partitions: int, before: Collection[str], behind: Collection[str]
-) -> Cascade:
+def _viewing(cascade: Cascade, partitions: int, before: Collection[str], behind: Collection[str]) -> Cascade:
     """The cascade with views in place of some operands, and ranks joined before, or behind them."""
     added, cuts, steps = Additions(cascade), dict[str, _Cut](), list[Step]()
     bound = {e.name for block in cascade.blocks for e in block.body}
