@@ -24,13 +24,9 @@ if TYPE_CHECKING:
 
 
 def rows_beside(
-    ctx: Context,
-    einsum: Einsum,
-    product: Product,
-    spans: dict[str, Span],
-    target: Target,
+    ctx: Context, einsum: Einsum, product: Product, spans: dict[str, Span], target: Target,
     held: dict[int, Storage],
-) -> tuple[str, int]:
+) -> tuple[str, int]:  # fmt: skip
     """The variable several of whose values go through TensorE at once, and how many; "" and 1 for none.
 
     Args:

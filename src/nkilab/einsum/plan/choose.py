@@ -137,14 +137,9 @@ def is_settled(span: Span, partitions: int) -> bool:
 
 
 def _chunk(
-    ctx: Context,
-    einsums: list[Einsum],
-    columns: int,
-    reduced: set[str],
-    part: str,
-    spans: dict[str, Span],
+    ctx: Context, einsums: list[Einsum], columns: int, reduced: set[str], part: str, spans: dict[str, Span],
     free: str,
-) -> int:
+) -> int:  # fmt: skip
     each = 4  # what is computed on the way
     for access in {str(a): a for e in einsums for a in e.accesses}.values():
         if free in access.variables and ctx.chip(access.tensor) is None and access.tensor in ctx.storages:
@@ -260,15 +255,9 @@ def _is_reachable(chip: Storage, access: Access, spans: dict[str, Span], part: s
 
 
 def transfer_ns(
-    ctx: Context,
-    access: Access,
-    is_out: bool,
-    spans: dict[str, Span],
-    part: str,
-    free: str,
-    rows: int,
+    ctx: Context, access: Access, is_out: bool, spans: dict[str, Span], part: str, free: str, rows: int,
     columns: int,
-) -> float:
+) -> float:  # fmt: skip
     """Nanoseconds that one fetch or delivery of an access is judged to cost."""
     has_part, has_free = part in access.variables, free in access.variables
     columns = columns if has_free else 1

@@ -28,14 +28,9 @@ from .turned import turned_once
 
 
 def lower(
-    cascade: Cascade,
-    dtypes: Mapping[str, str],
-    machine: Machine,
-    name: str,
-    title: str = "",
-    knobs: Knobs = RULES,
-    given: Given = NOTHING,
-) -> tuple[Kernel, Context]:
+    cascade: Cascade, dtypes: Mapping[str, str], machine: Machine, name: str, title: str = "",
+    knobs: Knobs = RULES, given: Given = NOTHING,
+) -> tuple[Kernel, Context]:  # fmt: skip
     """The loop tree of a cascade.
 
     Args:

@@ -180,16 +180,9 @@ def _can_mask(einsum: Einsum, spans: dict[str, Span], over: str, part: str, free
 
 
 def _cost(
-    ctx: Context,
-    einsum: Einsum,
-    spans: dict[str, Span],
-    left: Access | None,
-    right: Access | None,
-    over: str,
-    part: str,
-    free: str,
-    loops: tuple[str, ...],
-) -> float:
+    ctx: Context, einsum: Einsum, spans: dict[str, Span], left: Access | None, right: Access | None,
+    over: str, part: str, free: str, loops: tuple[str, ...],
+) -> float:  # fmt: skip
     sizes, every = {over: ctx.lanes, part: ctx.lanes, free: ctx.bank}, (over, part, free, *loops)
     trips = {v: -(-spans[v].most // sizes.get(v, 1)) for v in every if v}
     rows = min(spans[part].most, ctx.lanes) if part else 1
