@@ -121,14 +121,12 @@ def _judged(
 
 def _turned_ns(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str) -> float:
     """What turns of a block take to transpose a result that they want with another variable on partitions."""
-    wanted, readers = (
-        ctx.wanted.get(einsum.name, ""),
-        [b for b in ctx.cascade.blocks if any(einsum.name in e.reads for e in b.body)],
-    )
-    if wanted in ("", part) or ctx.chip(einsum.name) is not None or not readers:
+    wanted, name = ctx.wanted.get(einsum.name, ""), einsum.name
+    if wanted in ("", part) or wanted not in spans or ctx.chip(name) is not None:
         return 0.0
-    tiles = -(-spans[wanted].most // ctx.lanes)
-    return TURN_NS * tiles * max(block_extent(b, ctx.cascade) for b in readers)
+    readers = (b for b in ctx.cascade.blocks if any(name in e.reads for e in b.body))
+    turns = max((block_extent(b, ctx.cascade) for b in readers), default=0)
+    return TURN_NS * -(-spans[wanted].most // ctx.lanes) * turns
 
 
 def is_settled(span: Span, partitions: int) -> bool:
