@@ -19,12 +19,15 @@ from ..plan.build import Span
 from ..plan.choose import (
     BYTES_PER_NS,
     INSTRUCTION_NS,
+    READS,
     ROW_NS,
     SMALL_ROW_BYTES,
     TRANSFER_NS,
     TURN_NS,
     Choice,
     is_barred,
+    sums_last,
+    tiles_of_axes,
 )
 from ..plan.context import Context
 from ..plan.deliver import Target, deliver, lies_right, targets_of
@@ -41,8 +44,6 @@ from ..tree.nodes import Cut, View
 
 # axes of a tile behind the partitions, and elements of one on a partition
 MOST_AXES, MOST_ELEMENTS = 3, 4096
-# times that an element is read, from which it is copied to where neighbours are read together
-READS = 4
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _planes(
     natural = max((*read, *outputs), key=lambda a: len(a.variables)).variables
     every = tuple(dict.fromkeys((*natural, *(v for e in einsums for v in e.variables))))
     axes = [v for v in every if not spans[v].is_point and v not in single and v != part]
-    axes = _sums_last(einsums, (*read, *outputs), spans, axes)
+    axes = sums_last(einsums, (*read, *outputs), spans, axes)
     blocks = {v: 1 for v in every if v in single}
     if spans[part].most > ctx.lanes:
         blocks[part] = ctx.lanes
@@ -123,7 +124,7 @@ def _planes(
     bytes_of_all = 2 * (sum(each.values()) + 4 * len(einsums))
     room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8) // bytes_of_all))
     options = []
-    for sizes in _tiles(axes, {v: spans[v].most for v in axes}, moved, room):
+    for sizes in tiles_of_axes(axes, {v: spans[v].most for v in axes}, moved, room):
         tile = [v for v in axes if sizes.get(v) != 1][-MOST_AXES:]
         cut = {**blocks, **sizes, **{v: 1 for v in axes if v not in tile}}
         if any(spans[v].count.value is None for v in cut if v != part or spans[v].most > ctx.lanes):
@@ -131,35 +132,6 @@ def _planes(
         planes = Planes(part, tuple(tile), cut, single, 0.0)
         options.append(replace(planes, cost_ns=_cost(ctx, einsums, spans, planes, moved)))
     return min(options, key=lambda p: p.cost_ns)
-
-
-def _sums_last(
-    einsums: Sequence[Einsum], accesses: Sequence[Access], spans: Mapping[str, Span], axes: list[str]
-) -> list[str]:
-    """Axes with those of sums of products last, where all that lies otherwise is read several times."""
-    summed = [v for v in axes if any(v in e.reduced and e.map_op for e in einsums)]
-    across = [a for a in accesses if {*summed[-1:]} <= {*a.variables[:-1]}]
-    elements = [prod(spans[v].most for v in axes if v in a.variables) for a in across]
-    is_less = max(elements, default=0) * READS <= prod(spans[v].most for v in axes)
-    return [*(v for v in axes if v not in summed), *summed] if summed and is_less else axes
-
-
-def _tiles(
-    axes: Sequence[str], extents: Mapping[str, int], moved: Sequence[Access], room: int
-) -> Iterator[dict[str, int]]:
-    """Elements of the axes that a tile cuts: the outer ones, or both that rows of what is moved lie along."""
-    sizes, left = dict[str, int](), room
-    for v in reversed(axes):
-        sizes |= {v: max(left, 1)} if extents[v] > left else {}
-        left //= extents[v]
-    yield sizes
-    last = {next((v for i in a.indices[::-1] for v in i.variables if v in axes), "") for a in moved} - {""}
-    if len(last) == 2 and prod(extents[v] for v in last) > room:
-        first, second = sorted(last, key=axes.index)
-        for power in range(room.bit_length()):
-            size = min(extents[first], 1 << power)
-            other = min(extents[second], 1 << (max(room // size, 1).bit_length() - 1))
-            yield {**dict.fromkeys(axes, 1), first: size, second: other}
 
 
 def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> bool:
@@ -326,10 +298,12 @@ class PlaneNest(Nest):
         repeated = [self.spans[v].most for v in self.planes.axes if v not in axes]
         if order[-1:] == axes[-1:] or prod(repeated) < READS:
             return view
-        made = self.new("beside", view.buffer.dtype, without=[v for v in self.planes.axes if v not in axes])
-        self.ctx.build.add(nodes.Copy(made, replace(view, order=(0, *(1 + axes.index(v) for v in order)))))
+        copy = self.new(
+            "neighbours", view.buffer.dtype, without=[v for v in self.planes.axes if v not in axes]
+        )
+        self.ctx.build.add(nodes.Copy(copy, replace(view, order=(0, *(1 + axes.index(v) for v in order)))))
         axes[:] = order
-        return made
+        return copy
 
     def axes_in(self, storage: Storage, access: Access) -> list[str]:
         """Variables along the free axes of a part of a tensor, in its order."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
 from math import prod
@@ -26,6 +26,8 @@ SMALL_ROW_BYTES, ROW_NS = 512, 20.0 / 16
 MOST_RELOADED = 1 << 22
 # pieces of a scan that overlap, and columns of one from which the next may as well be another instruction
 FEWEST_PIECES, WIDE_SCAN = 8, 512
+# times that an element is read, from which it is copied to where neighbours are read together
+READS = 4
 # layouts of one nest that a search may try
 MOST_OPTIONS = 6
 
@@ -312,3 +314,32 @@ def _reloaded(
     rows = ctx.lanes if choice.part and choice.part not in access.variables else 1
     size = prod(spans[v].most for v in access.variables) * ctx.bytes_of(ctx.dtypes[access.tensor])
     return size * again * rows
+
+
+def sums_last(
+    einsums: Sequence[Einsum], accesses: Sequence[Access], spans: Mapping[str, Span], axes: list[str]
+) -> list[str]:
+    """Axes with those of sums of products last, where all that lies otherwise is read several times."""
+    summed = [v for v in axes if any(v in e.reduced and e.map_op for e in einsums)]
+    across = [a for a in accesses if {*summed[-1:]} <= {*a.variables[:-1]}]
+    elements = [prod(spans[v].most for v in axes if v in a.variables) for a in across]
+    is_less = max(elements, default=0) * READS <= prod(spans[v].most for v in axes)
+    return [*(v for v in axes if v not in summed), *summed] if summed and is_less else axes
+
+
+def tiles_of_axes(
+    axes: Sequence[str], extents: Mapping[str, int], moved: Sequence[Access], room: int
+) -> Iterator[dict[str, int]]:
+    """Elements of the axes that a tile cuts: the outer ones, or both that rows of what is moved lie along."""
+    sizes, left = dict[str, int](), room
+    for v in reversed(axes):
+        sizes |= {v: max(left, 1)} if extents[v] > left else {}
+        left //= extents[v]
+    yield sizes
+    last = {next((v for i in a.indices[::-1] for v in i.variables if v in axes), "") for a in moved} - {""}
+    if len(last) == 2 and prod(extents[v] for v in last) > room:
+        first, second = sorted(last, key=axes.index)
+        for power in range(room.bit_length()):
+            size = min(extents[first], 1 << power)
+            other = min(extents[second], 1 << (max(room // size, 1).bit_length() - 1))
+            yield {**dict.fromkeys(axes, 1), first: size, second: other}

@@ -26,10 +26,10 @@ FEWEST_TURNS = 8
 def turned_once(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> Cascade:
     """The cascade with a transposed copy of each matrix for which that pays."""
     blocks = [b for b in cascade.blocks if block_extent(b, cascade) >= FEWEST_TURNS]
-    found = {a.tensor for b in blocks for e in b.body for a in e.accesses if _is_turned(a, e, b.variable)}
+    tensors = {a.tensor for b in blocks for e in b.body for a in e.accesses if _is_turned(a, e, b.variable)}
     every = [(e, b.variable if b else "", a) for e, b in cascade.walk() for a in e.accesses]
-    found -= {a.tensor for e, turn, a in every if not _is_turned(a, e, turn)}
-    orders = {t: (1, 0) for t in cascade.inputs if t in found and _is_large(cascade, t, dtypes, machine)}
+    tensors -= {a.tensor for e, turn, a in every if not _is_turned(a, e, turn)}
+    orders = {t: (1, 0) for t in cascade.inputs if t in tensors and _is_large(cascade, t, dtypes, machine)}
     added = Additions(cascade)
     names = {t: added.tensor(f"{t}_turned", (), t, Kind.TRANSPOSED) for t in orders}
     body, ordered = reordered(added, orders, names)
