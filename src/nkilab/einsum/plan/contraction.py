@@ -58,8 +58,7 @@ class Contraction:
         self.spans = ctx.spans(einsum, outer)
         self.dtype = matmul_dtype(ctx, product.left, product.right)
         self.lanes, self.bank, self.is_turned_by_tile = ctx.lanes, ctx.bank, False
-        # what of the moving operand stays on chip over turns; None where all of it is alike
-        self.parts: Parts | None = None
+        self.parts: Parts | None = None  # what of the moving operand stays on chip over turns
         # rows of an image that tiles of the systolic array take beside each other, and where these are
         self.panels, self.places = list[Span](), list[tuple[int, ...]]()
         # what takes the tiles of the result out of PSUM, given what they cover; None if they are kept
@@ -160,10 +159,8 @@ class Contraction:
 
     def chosen_blocks(self) -> Blocks:
         """The largest blocks whose operands fit, with the least traffic."""
-        product = self.product
-        part, free, over = (
-            self.spans[v].most if v else 1 for v in (product.part, product.free, product.over)
-        )
+        product, spans = self.product, self.spans
+        part, free, over = (spans[v].most if v else 1 for v in (product.part, product.free, product.over))
         room = max(self.ctx.room() * 0.9, 4096)
         options, fewest = list[tuple[float, Blocks]](), 0
         for depth in block_sizes(self.ctx, over, self.lanes) if not self.beside else [over]:
@@ -171,13 +168,11 @@ class Contraction:
             fitting = (
                 b for b in (Blocks(*two, depth) for two in sizes) if self.may_be(b, room, depth < over)
             )
-            options += [(traffic(self.ctx, self.einsum, product, self.spans, b), b) for b in fitting]
+            options += [(traffic(self.ctx, self.einsum, product, spans, b), b) for b in fitting]
             fewest = fewest or len(options)
             if len(options) > fewest + 8:
                 break
-        if not options and any(
-            along(self.einsum, a, self.spans, product.inner) for a in self.einsum.accesses
-        ):
+        if not options and any(along(self.einsum, a, spans, product.inner) for a in self.einsum.accesses):
             options = self.smaller_blocks(part, free, over, room)
             fewest = len(options)
         if not options:
