@@ -122,12 +122,12 @@ def _judged(
 
 
 def _turned_ns(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str) -> float:
-    """What turns of a block take to transpose a result that they want with another variable on partitions."""
+    """What turns of a block take to transpose what is made before it with another variable on partitions."""
     wanted, name = ctx.wanted.get(einsum.name, ""), einsum.name
     if wanted in ("", part) or wanted not in spans or ctx.chip(name) is not None:
         return 0.0
-    readers = (b for b in ctx.cascade.blocks if any(name in e.reads for e in b.body))
-    turns = max((block_extent(b, ctx.cascade) for b in readers), default=0)
+    blocks = (b for b in ctx.cascade.blocks if einsum not in b.body and any(name in e.reads for e in b.body))
+    turns = max((block_extent(b, ctx.cascade) for b in blocks), default=0)
     return TURN_NS * -(-spans[wanted].most // ctx.lanes) * turns
 
 
