@@ -111,7 +111,8 @@ class Contraction:
         if self.parts and product.right is not None:
             spans = {**self.spans, product.over: self.parts.stays}
             self.padded[1] = stage(self.ctx, product.right, spans, product.over, self.dtype)
-            self.tiles_of_block()
+            self.staged()
+            self.tiles(None)
             return
         self.blocks = self.chosen_blocks()
         sides = [(product.part, self.blocks.part), (product.free, self.blocks.free)]
@@ -125,12 +126,8 @@ class Contraction:
         elif self.blocks.over < self.spans[self.product.over].most:
             self.in_blocks()
         else:
-            self.tiles_of_block()
-
-    def tiles_of_block(self) -> None:
-        """Append the tiles of the present block, whose sums are not cut."""
-        self.staged()
-        self.tiles(None)
+            self.staged()
+            self.tiles(None)
 
     def blocks_of(self, variable: str, block: int, is_sequential: bool = False) -> Iterator[None]:
         """The blocks of a variable, in a loop; then what they leave of it, where that may be many tiles."""
@@ -147,8 +144,6 @@ class Contraction:
                 self.spans[variable] = span.tile(replace(local, start=local.start + start))
                 yield
         self.spans[variable] = span
-
-    # blocks
 
     def may_be(self, blocks: Blocks, room: float, is_cut: bool) -> bool:
         """Whether the operands of blocks fit, with the sums where these are cut, and are what is given."""
@@ -356,8 +351,6 @@ class Contraction:
         if self.target.hbm is not None and product.part and product.free:
             return order.index(product.part) < order.index(product.free)
         return True
-
-    # tiles
 
     def abreast(self) -> tuple[list[tuple[int, ...]], int]:
         """Places on the systolic array of products beside each other, and the columns of each; 0 for all."""
