@@ -59,20 +59,12 @@ EXPONENTS = (
 
 @public
 def compile(
-    spec: Any,
-    *,
-    sizes: Mapping[str, int | range] | None = None,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    dtypes: Mapping[str, Any] | str | None = None,
-    scalars: Mapping[str, float] | None = None,
-    outputs: Sequence[str] = (),
-    dialect: str = "",
-    as_written: bool = False,
-    strict: bool = False,
-    search: float | Search = 0.0,
-    target: str = "trn2",
+    spec: Any, *, sizes: Mapping[str, int | range] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None, dtypes: Mapping[str, Any] | str | None = None,
+    scalars: Mapping[str, float] | None = None, outputs: Sequence[str] = (), dialect: str = "",
+    as_written: bool = False, strict: bool = False, search: float | Search = 0.0, target: str = "trn2",
     name: str = "",
-) -> CompiledEinsum:
+) -> CompiledEinsum:  # fmt: skip
     """Compile a specification into a kernel.
 
     Args:
@@ -147,13 +139,9 @@ def _over_ranges(
 
 
 def _planned(
-    spec: Spec,
-    cascade: Cascade,
-    dtypes: Mapping[str, Any] | str | None,
-    dialect: str,
-    machine: Machine,
+    spec: Spec, cascade: Cascade, dtypes: Mapping[str, Any] | str | None, dialect: str, machine: Machine,
     search: Search,
-) -> CompiledEinsum:
+) -> CompiledEinsum:  # fmt: skip
     """The kernel of a cascade without a mapping, what no output depends on left out."""
     cascade, unread = live(cascade)
     notes: tuple[str, ...] = ()

@@ -1,10 +1,10 @@
 """The roofline of a cascade, below which no kernel comes, and that of a kernel.
 
-Of a cascade: a kernel is launched, and its first transfer started; inputs and outputs cross HBM once; sums of
-products run on TensorE at its peak, functions of one value on ScalarE; all element-wise work together is
-shared by VectorE in its fastest mode, ScalarE and GpSimdE. An instruction takes two operators; sums ride
-along with what computes their terms, other reductions are a pass of their own. Products of three tensors or
-more count in their cheapest order.
+Of a cascade: a kernel is launched, and its first transfer started; inputs and outputs cross HBM once, and
+again what turns read that the chip cannot hold; sums of products run on TensorE at its peak, functions of
+one value on ScalarE; all element-wise work together is shared by VectorE in its fastest mode, ScalarE and
+GpSimdE. An instruction takes two operators; sums ride along with what computes their terms, other reductions
+are a pass of their own. Products of three tensors or more count in their cheapest order.
 
 What TensorE computes lies in PSUM, which VectorE and ScalarE alone read: functions of it are passes of
 ScalarE, reductions other than sums passes of VectorE at one element per cycle, all else goes to either. An
@@ -77,7 +77,8 @@ def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> R
     read = {tensor for einsum in cascade.einsums for tensor in einsum.reads}
     moved = (*(name for name in cascade.inputs if name in read), *cascade.outputs)
     total = sum(_bytes_moved(cascade, name, dtypes) for name in moved)
-    times["hbm"] = total / machine["hbm_bytes_per_ns"]
+    again = sum(_read_again(cascade, block, dtypes, machine) for block in cascade.blocks)
+    times["hbm"] = (total + again) / machine["hbm_bytes_per_ns"]
     narrow = any(as_dtype(dtypes.get(t, "float32")).storage.itemsize == 2 for t in cascade.inputs)
     cascade = normal(cascade, int(machine["partitions"]))
     floats = 1 if narrow else machine["fp32_passes"]
@@ -145,14 +146,45 @@ def _has_vector(einsum: Einsum, block: Iterate | None) -> bool:
     return False
 
 
+def _read_again(cascade: Cascade, block: Iterate, dtypes: Mapping[str, str], machine: Machine) -> int:
+    """Bytes of matrices that all turns of a block multiply with their vectors, and the chip cannot hold.
+
+    A turn uses no element before all are used two turns earlier: it waits for an element of its vector,
+    this for all of the vector before, and those for all products before them. So what the chip cannot hold at
+    the end of a turn is read anew within the next two.
+    """
+    turn, matrices = block.variable, set[str]()
+    accesses = [a for e in block.body for a in e.every_access]
+    if not all(i.plain or turn in i.variables for a in accesses for i in a.indices):
+        return 0
+    for einsum in (e for e in block.body if is_contraction(e) and not e.condition and _has_vector(e, block)):
+        reads = {a.tensor: a for a in einsum.accesses}
+        matrices |= {
+            matrix
+            for matrix, vector in (tuple(reads), tuple(reads)[::-1])
+            if matrix in cascade.inputs and turn not in reads[matrix].variables
+            and len({*reads[matrix].variables}) == len(reads[matrix].indices)
+            and any(einsum.name in _dependences(cascade, e) for e in block.body if e.name == vector)
+        }  # fmt: skip
+    room = machine["sbuf_physical_bytes_per_partition"] + machine.psum_bytes_per_partition
+    left = sum(_bytes_moved(cascade, m, dtypes) for m in matrices) - int(room * machine["partitions"])
+    return max(0, left) * ((block_extent(block, cascade) - 1) // 2)
+
+
 def _vector_rate(machine: Machine, narrow: bool) -> float:
-    """Elements per lane and nanosecond that all engines together multiply with a vector.
+    """Elements per lane and nanosecond that all engines together multiply with a vector, and add up.
 
     TensorE takes a matrix as moving columns, several beside each other on tiles of the array, or as weights.
+    float32 takes a tile twice in a row, and the second time is issued before what comes behind: two tiles
+    are busy. Whatever else multiplies, VectorE or GpSimdE adds with an instruction of two inputs, or DMA.
     """
     columns = machine["weight_columns"] if narrow else machine["fp32_weight_columns"]
-    moving = ARRAY / smallest_columns(machine) / (1.0 if narrow else machine["fp32_passes"])
-    return float(max(columns, moving) * machine["tensor_clock_ghz"] + elementwise_rate(machine, narrow))
+    tiles = ARRAY / smallest_columns(machine)
+    moving = tiles if narrow else min(tiles, 2) / machine["fp32_passes"]
+    two_inputs = min(2.0, machine["vector_mode_speedup"]) if narrow else 1.0
+    added = machine["hbm_bytes_per_ns"] / machine["partitions"] / (2 if narrow else 4)
+    on_lanes = two_inputs * machine["vector_clock_ghz"] + machine["gpsimd_clock_ghz"] + added
+    return float(max(columns, moving) * machine["tensor_clock_ghz"] + on_lanes)
 
 
 def _dependences(cascade: Cascade, einsum: Einsum) -> set[str]:

@@ -63,7 +63,7 @@ def proved_sums(accesses: list[Access]) -> int:
 def adds(write: Access) -> bool:
     """Whether a write adds to what lies in its place, which its statement then reads too."""
     if isinstance(write.statement, MatMul):
-        return bool(write.statement.over)
+        return bool(write.statement.over) or write.statement.is_begun
     itself = Activate(write.view, "copy", write.view)
     if isinstance(write.statement, Activate) and replace(write.statement, total=None) == itself:
         return False  # a copy for its sum alone
@@ -86,7 +86,9 @@ def _sum(tallied: Access, held: list[Access], tallies: Collection[int]) -> Sum:
     fixed = loops
     if isinstance(statement, MatMul):
         fixed = tuple(loop for loop in loops if loop.variable not in statement.over)
-        begun = min(a.number for a in held if a.is_write and _is_same_sum(adding, a))
+        opening = _first_part(adding, held) if statement.is_begun else adding
+        fixed = tuple(a for a, b in zip(fixed, opening.loops) if a is b)
+        begun = min(a.number for a in held if a.is_write and _is_same_sum(opening, a))
     elif adds(adding):
         # zeros, or the first value
         begins = (a for a in held if a.is_write and a.number < tallied.number and not adds(a))
@@ -96,6 +98,15 @@ def _sum(tallied: Access, held: list[Access], tallies: Collection[int]) -> Sum:
         begun = first[-1].number
         fixed = tuple(a for a, b in zip(loops, first[-1].loops) if a is b)
     return Sum(tally, loops, tallied.number, fixed, begun)
+
+
+def _first_part(adding: Access, held: list[Access]) -> Access:
+    """The product that begins the sum to which another one adds in loops of its own."""
+    before = [a for a in held if a.is_write and a.number < adding.number]
+    begins = [a for a in before if isinstance(a.statement, MatMul) and not a.statement.is_begun]
+    if not begins or begins[-1].view != adding.view:
+        raise ProofError(f"the sum {adding.view.buffer.name} is taken up before it is begun")
+    return begins[-1]
 
 
 def _product(axes: list[tuple[Expr, Expr]]) -> Expr:

@@ -47,12 +47,9 @@ class Side:
 
 
 def sides(
-    spec: Spec,
-    cascade: Cascade,
-    dtypes: Mapping[str, str],
-    tensors: Sequence[str],
+    spec: Spec, cascade: Cascade, dtypes: Mapping[str, str], tensors: Sequence[str],
     transposed: Collection[str] = (),
-) -> list[Side]:
+) -> list[Side]:  # fmt: skip
     """Inputs or outputs of a kernel.
 
     Args:
@@ -119,12 +116,9 @@ def numpy_type(dtype: str) -> str:
 
 
 def packing_text(
-    name: str,
-    inputs: Sequence[Side],
-    outputs: Sequence[Side],
-    sizes: Mapping[str, int],
+    name: str, inputs: Sequence[Side], outputs: Sequence[Side], sizes: Mapping[str, int],
     parameters: Sequence[str],
-) -> str:
+) -> str:  # fmt: skip
     """Functions `pack` and `unpack`.
 
     Args:

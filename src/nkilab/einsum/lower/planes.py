@@ -19,12 +19,15 @@ from ..plan.build import Span
 from ..plan.choose import (
     BYTES_PER_NS,
     INSTRUCTION_NS,
+    READS,
     ROW_NS,
     SMALL_ROW_BYTES,
     TRANSFER_NS,
     TURN_NS,
     Choice,
     is_barred,
+    sums_last,
+    tiles_of_axes,
 )
 from ..plan.context import Context
 from ..plan.deliver import Target, deliver, lies_right, targets_of
@@ -111,6 +114,7 @@ def _planes(
     natural = max((*read, *outputs), key=lambda a: len(a.variables)).variables
     every = tuple(dict.fromkeys((*natural, *(v for e in einsums for v in e.variables))))
     axes = [v for v in every if not spans[v].is_point and v not in single and v != part]
+    axes = sums_last(einsums, (*read, *outputs), spans, axes)
     blocks = {v: 1 for v in every if v in single}
     if spans[part].most > ctx.lanes:
         blocks[part] = ctx.lanes
@@ -120,7 +124,7 @@ def _planes(
     bytes_of_all = 2 * (sum(each.values()) + 4 * len(einsums))
     room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8) // bytes_of_all))
     options = []
-    for sizes in _tiles(axes, {v: spans[v].most for v in axes}, moved, room):
+    for sizes in tiles_of_axes(axes, {v: spans[v].most for v in axes}, moved, room):
         tile = [v for v in axes if sizes.get(v) != 1][-MOST_AXES:]
         cut = {**blocks, **sizes, **{v: 1 for v in axes if v not in tile}}
         if any(spans[v].count.value is None for v in cut if v != part or spans[v].most > ctx.lanes):
@@ -128,24 +132,6 @@ def _planes(
         planes = Planes(part, tuple(tile), cut, single, 0.0)
         options.append(replace(planes, cost_ns=_cost(ctx, einsums, spans, planes, moved)))
     return min(options, key=lambda p: p.cost_ns)
-
-
-def _tiles(
-    axes: Sequence[str], extents: Mapping[str, int], moved: Sequence[Access], room: int
-) -> Iterator[dict[str, int]]:
-    """Elements of the axes that a tile cuts: the outer ones, or both that rows of what is moved lie along."""
-    sizes, left = dict[str, int](), room
-    for v in reversed(axes):
-        sizes |= {v: max(left, 1)} if extents[v] > left else {}
-        left //= extents[v]
-    yield sizes
-    last = {next((v for i in a.indices[::-1] for v in i.variables if v in axes), "") for a in moved} - {""}
-    if len(last) == 2 and prod(extents[v] for v in last) > room:
-        first, second = sorted(last, key=axes.index)
-        for power in range(room.bit_length()):
-            size = min(extents[first], 1 << power)
-            other = min(extents[second], 1 << (max(room // size, 1).bit_length() - 1))
-            yield {**dict.fromkeys(axes, 1), first: size, second: other}
 
 
 def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> bool:
@@ -303,7 +289,21 @@ class PlaneNest(Nest):
             dtype = "float32" if is_number else ctx.dtypes[operand.tensor]  # numbers of partitions are
             storage = stage(ctx, operand, spans, part, dtype)
         axes = self.axes_in(storage, operand)
-        return Value(view=self.arranged(self.rows_in(storage, operand), axes), is_column=not axes)
+        view = self.arranged(self.side_by_side(self.rows_in(storage, operand), axes), axes)
+        return Value(view=view, is_column=not axes)
+
+    def side_by_side(self, view: View, axes: list[str]) -> View:
+        """A view [partitions, axes...]; in the order of the tile, by a copy, where it is read many times."""
+        order = [v for v in self.planes.axes if v in axes]
+        repeated = [self.spans[v].most for v in self.planes.axes if v not in axes]
+        if order[-1:] == axes[-1:] or prod(repeated) < READS:
+            return view
+        copy = self.new(
+            "neighbours", view.buffer.dtype, without=[v for v in self.planes.axes if v not in axes]
+        )
+        self.ctx.build.add(nodes.Copy(copy, replace(view, order=(0, *(1 + axes.index(v) for v in order)))))
+        axes[:] = order
+        return copy
 
     def axes_in(self, storage: Storage, access: Access) -> list[str]:
         """Variables along the free axes of a part of a tensor, in its order."""

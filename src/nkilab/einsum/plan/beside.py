@@ -2,28 +2,31 @@
 
 A convolution has the columns of one row of an image as columns of a product: 56 of the 512 that an
 instruction takes. As long as they fit into a bank of PSUM, rows that lie in one tile on chip go through
-TensorE together.
+TensorE together. Where the result has few partitions, tiles of the array each take a part of all rows.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..language.ast import Access, Einsum, Scalar
 from .build import Span, point, whole
 from .context import Context
 from .deliver import Target
-from .product import Product, matmul_dtype
+from .product import Product, matmul_dtype, places_of
 from .stage import staged_bytes
 from .storage import Storage
 
+if TYPE_CHECKING:
+    from .contraction import Contraction
+    from .operands import Operands
+
 
 def rows_beside(
-    ctx: Context,
-    einsum: Einsum,
-    product: Product,
-    spans: dict[str, Span],
-    target: Target,
+    ctx: Context, einsum: Einsum, product: Product, spans: dict[str, Span], target: Target,
     held: dict[int, Storage],
-) -> tuple[str, int]:
+) -> tuple[str, int]:  # fmt: skip
     """The variable several of whose values go through TensorE at once, and how many; "" and 1 for none.
 
     Args:
@@ -88,3 +91,19 @@ def _is_staged(ctx: Context, product: Product, right: Access, spans: dict[str, S
             and chip.buffer.memory == "sbuf"
         )
     return staged_bytes(ctx, right, spans, product.over, dtype) * 2 <= ctx.room() * 0.4
+
+
+def lower_rows(nest: Contraction, each: int, comment: str, operands: Operands) -> None:
+    """Append the loops over rows, so many in each product, and parts of all rows on tiles of the array."""
+    rows, is_bound = nest.spans[nest.beside], nest.ending or nest.einsum.name in nest.ctx.memories
+    places = [] if is_bound or 1 not in nest.padded else places_of(nest.ctx, nest.product.part, nest.spans)
+    places = places or [(0, 0)]
+    part = rows.most // (each * len(places)) * each
+    ways = ((0, part, places), (part * len(places), rows.most - part * len(places), places[:1]))
+    for start, extent, own in (way for way in ways if way[1]):
+        with nest.ctx.build.tiles(nest.beside, extent, each, over=nest.beside, comment=comment) as local:
+            first = rows.tile(replace(local, start=local.start + start))
+            nest.panels = [replace(first, start=first.start + n * part) for n in range(len(own))]
+            nest.places, nest.spans[nest.beside] = own, first
+            operands.stage_padded(is_forced=True)
+            nest.of_result()

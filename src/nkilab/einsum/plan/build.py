@@ -197,14 +197,9 @@ class Builder:
         return kept
 
     def buffer(
-        self,
-        hint: str,
-        shape: tuple[Whole, ...],
-        dtype: str,
-        memory: str,
-        role: str = "tile",
+        self, hint: str, shape: tuple[Whole, ...], dtype: str, memory: str, role: str = "tile",
         tensor: str = "",
-    ) -> Buffer:
+    ) -> Buffer:  # fmt: skip
         """A new buffer, made in the present scope."""
         return self.allocated(Buffer(self.fresh(hint), shape, dtype, memory, role, tensor))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
 from math import prod
 
 from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Einsum, Index
+from ..language.extents import block_extent
 from .build import Span
 from .context import Context
 from .fetch import is_fetched, last_chosen, may_turn
@@ -25,6 +26,8 @@ SMALL_ROW_BYTES, ROW_NS = 512, 20.0 / 16
 MOST_RELOADED = 1 << 22
 # pieces of a scan that overlap, and columns of one from which the next may as well be another instruction
 FEWEST_PIECES, WIDE_SCAN = 8, 512
+# times that an element is read, from which it is copied to where neighbours are read together
+READS = 4
 # layouts of one nest that a search may try
 MOST_OPTIONS = 6
 
@@ -106,9 +109,9 @@ def _judged(
             return None
     rows, columns = min(rows, ctx.lanes), min(columns, chunk)
     trips = {v: -(-spans[v].most // b) for v, b in blocks.items()}
-    total = prod(trips.values())
     count = sum(max(1, len(e.operands) - 1 + bool(e.reduced)) for e in einsums)
-    cost = total * count * (INSTRUCTION_NS + columns * ELEMENT_NS)
+    cost = prod(trips.values()) * count * (INSTRUCTION_NS + columns * ELEMENT_NS)
+    cost += sum(_turned_ns(ctx, e, spans, part) for e in einsums)
     for access, is_out in accesses:
         times = prod(t for v, t in trips.items() if v in access.variables)
         cost += times * transfer_ns(ctx, access, is_out, spans, part, free, rows, columns)
@@ -118,20 +121,25 @@ def _judged(
     return Choice(part, free, loops, blocks, cost)
 
 
+def _turned_ns(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str) -> float:
+    """What turns of a block take to transpose what is made before it with another variable on partitions."""
+    wanted, name = ctx.wanted.get(einsum.name, ""), einsum.name
+    if wanted in ("", part) or wanted not in spans or ctx.chip(name) is not None:
+        return 0.0
+    blocks = (b for b in ctx.cascade.blocks if einsum not in b.body and any(name in e.reads for e in b.body))
+    turns = max((block_extent(b, ctx.cascade) for b in blocks), default=0)
+    return TURN_NS * -(-spans[wanted].most // ctx.lanes) * turns
+
+
 def is_settled(span: Span, partitions: int) -> bool:
     """Whether loops around the nest have chosen a tile: what they chose needs no loop."""
     return (bool(span.start.names) or span.count.value is None) and span.most <= partitions
 
 
 def _chunk(
-    ctx: Context,
-    einsums: list[Einsum],
-    columns: int,
-    reduced: set[str],
-    part: str,
-    spans: dict[str, Span],
+    ctx: Context, einsums: list[Einsum], columns: int, reduced: set[str], part: str, spans: dict[str, Span],
     free: str,
-) -> int:
+) -> int:  # fmt: skip
     each = 4  # what is computed on the way
     for access in {str(a): a for e in einsums for a in e.accesses}.values():
         if free in access.variables and ctx.chip(access.tensor) is None and access.tensor in ctx.storages:
@@ -247,15 +255,9 @@ def _is_reachable(chip: Storage, access: Access, spans: dict[str, Span], part: s
 
 
 def transfer_ns(
-    ctx: Context,
-    access: Access,
-    is_out: bool,
-    spans: dict[str, Span],
-    part: str,
-    free: str,
-    rows: int,
+    ctx: Context, access: Access, is_out: bool, spans: dict[str, Span], part: str, free: str, rows: int,
     columns: int,
-) -> float:
+) -> float:  # fmt: skip
     """Nanoseconds that one fetch or delivery of an access is judged to cost."""
     has_part, has_free = part in access.variables, free in access.variables
     columns = columns if has_free else 1
@@ -312,3 +314,32 @@ def _reloaded(
     rows = ctx.lanes if choice.part and choice.part not in access.variables else 1
     size = prod(spans[v].most for v in access.variables) * ctx.bytes_of(ctx.dtypes[access.tensor])
     return size * again * rows
+
+
+def sums_last(
+    einsums: Sequence[Einsum], accesses: Sequence[Access], spans: Mapping[str, Span], axes: list[str]
+) -> list[str]:
+    """Axes with those of sums of products last, where all that lies otherwise is read several times."""
+    summed = [v for v in axes if any(v in e.reduced and e.map_op for e in einsums)]
+    across = [a for a in accesses if {*summed[-1:]} <= {*a.variables[:-1]}]
+    elements = [prod(spans[v].most for v in axes if v in a.variables) for a in across]
+    is_less = max(elements, default=0) * READS <= prod(spans[v].most for v in axes)
+    return [*(v for v in axes if v not in summed), *summed] if summed and is_less else axes
+
+
+def tiles_of_axes(
+    axes: Sequence[str], extents: Mapping[str, int], moved: Sequence[Access], room: int
+) -> Iterator[dict[str, int]]:
+    """Elements of the axes that a tile cuts: the outer ones, or both that rows of what is moved lie along."""
+    sizes, left = dict[str, int](), room
+    for v in reversed(axes):
+        sizes |= {v: max(left, 1)} if extents[v] > left else {}
+        left //= extents[v]
+    yield sizes
+    last = {next((v for i in a.indices[::-1] for v in i.variables if v in axes), "") for a in moved} - {""}
+    if len(last) == 2 and prod(extents[v] for v in last) > room:
+        first, second = sorted(last, key=axes.index)
+        for power in range(room.bit_length()):
+            size = min(extents[first], 1 << power)
+            other = min(extents[second], 1 << (max(room // size, 1).bit_length() - 1))
+            yield {**dict.fromkeys(axes, 1), first: size, second: other}

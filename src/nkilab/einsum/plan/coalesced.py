@@ -189,18 +189,25 @@ def _is_apart(loop: Loop, statement: Moved) -> bool:
             is_own &= len(view.index) == len(view.buffer.shape)
             is_own &= not (is_written and (is_load or id(s) in behind))
         elif _memory(view.buffer) == _memory(far.buffer):
-            is_own &= _are_disjoint(view, far) if not is_load and is_written else not is_written and is_load
+            is_own &= (
+                _are_disjoint(loop, view, far) if not is_load and is_written else not is_written and is_load
+            )
     return is_own
 
 
-def _are_disjoint(one: View, other: View) -> bool:
-    """Whether two parts of a buffer have nothing in common, which an axis shows that no loop moves along."""
+def _are_disjoint(loop: Loop, one: View, other: View) -> bool:
+    """Whether two parts of a buffer have nothing in common in all turns of a loop, as one axis shows."""
+    last = expr(loop.trips) - 1
     ends = [
-        [(i.at, i.at + 1) if isinstance(i, At) else (i.start, i.start + i.count * i.step) for i in view.index]
-        for view in (one, other)
+        [(i.at, i.at + 1) if isinstance(i, At) else (i.start, i.start + i.count * i.step) for i in v.index]
+        for v in (one, other)
     ]
-    known = [[(a.value, b.value) for a, b in own] for own in ends]
-    return any(None not in (*a, *b) and (a[1] <= b[0] or b[1] <= a[0]) for a, b in zip(*known, strict=False))
+    known = [
+        [[end.replaced({loop.variable: at}).value for at in (ZERO, last) for end in axis] for axis in own]
+        for own in ends
+    ]
+    pairs = [(a, b) for a, b in zip(*known, strict=False) if None not in (*a, *b)]
+    return any(max(a) <= min(b) or max(b) <= min(a) for a, b in pairs)
 
 
 class Coalescing:

@@ -206,14 +206,9 @@ class Context:
         self.homes[einsum.name], self.dtypes[einsum.name] = "hbm", base.dtype
 
     def add_tile(
-        self,
-        tensor: str,
-        axes: tuple[Sequence[int], Sequence[str], Sequence[Expr]],
-        dtype: str = "",
-        hint: str = "",
-        memory: str = SBUF,
-        copies: int = 1,
-    ) -> Storage:
+        self, tensor: str, axes: tuple[Sequence[int], Sequence[str], Sequence[Expr]], dtype: str = "",
+        hint: str = "", memory: str = SBUF, copies: int = 1,
+    ) -> Storage:  # fmt: skip
         """Make a tile on chip that holds a tensor, or a part of it: extents, kinds and bases of axes."""
         extents, dims, bases = (tuple(axes[0]), tuple(axes[1]), tuple(axes[2]))
         shape, has_blocks = tile_shape(extents, dims, self.lanes, copies)
@@ -284,13 +279,9 @@ class Context:
 
 
 def tally(
-    ctx: Context,
-    einsum: Einsum,
-    into: View,
-    spans: Mapping[str, Span],
-    whole: Mapping[str, Span],
+    ctx: Context, einsum: Einsum, into: View, spans: Mapping[str, Span], whole: Mapping[str, Span],
     is_across: bool = False,
-) -> Tally:
+) -> Tally:  # fmt: skip
     """What an addition to the sum of an Einsum takes.
 
     Args:

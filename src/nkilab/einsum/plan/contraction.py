@@ -14,14 +14,14 @@ from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import Cut, View, all_of
 from .batched import batch_of, lower_batch
-from .beside import rows_beside
+from .beside import lower_rows, rows_beside
 from .build import Span, point, whole
 from .choose import is_settled
 from .context import Context, part_of, tally
 from .deliver import Target, deliver, targets_of
 from .fetch import fetch
 from .operands import Operands, masked
-from .part import Columns, columns_apart
+from .part import Parts, parts_of_sum
 from .product import (
     Blocks,
     Product,
@@ -32,7 +32,9 @@ from .product import (
     lies_turned,
     matmul_dtype,
     of_total,
-    places_abreast,
+    places_of,
+    traffic,
+    width_of,
 )
 from .reach import leaving
 from .stack import of_stack
@@ -56,6 +58,9 @@ class Contraction:
         self.spans = ctx.spans(einsum, outer)
         self.dtype = matmul_dtype(ctx, product.left, product.right)
         self.lanes, self.bank, self.is_turned_by_tile = ctx.lanes, ctx.bank, False
+        self.parts: Parts | None = None  # what of the moving operand stays on chip over turns
+        # rows of an image that tiles of the systolic array take beside each other, and where these are
+        self.panels, self.places = list[Span](), list[tuple[int, ...]]()
         # what takes the tiles of the result out of PSUM, given what they cover; None if they are kept
         self.ending: Callable[[dict[str, Span]], None] | None = None
 
@@ -75,21 +80,22 @@ class Contraction:
         comment = self.einsum.title
         with ExitStack() as stack:
             loops = [v for v in operands.loops(self.beside) if batch is None or v != batch.variable]
-            for variable in loops:
-                block = each if variable == self.beside else 1
+            for variable in (v for v in loops if v != self.beside):
                 span = stack.enter_context(
-                    build.tiles(variable, self.spans[variable].most, block, comment=comment, over=variable)
+                    build.tiles(variable, self.spans[variable].most, 1, comment=comment, over=variable)
                 )
                 self.spans[variable] = self.spans[variable].tile(span)
                 comment = ""
                 operands.stage_padded(is_forced=variable == loops[-1])
+            if self.beside:
+                lower_rows(self, each, comment, operands)
+                return
             if comment:
                 build.add(nodes.Comment(comment))
             if batch is not None:
                 lower_batch(self, batch)
                 return
-            for columns in columns_apart(self.ctx, product, self.spans, self.dtype):
-                self.of_columns(columns)
+            self.of_result()
 
     def wanted(self) -> str:
         """The variable of a row that its readers in the same turn have along the partitions; "" for none."""
@@ -97,19 +103,20 @@ class Contraction:
         is_waited_for = turns & {v for v, _ in ctx.loops} and self.einsum.name not in ctx.memories
         return ctx.wanted.get(self.einsum.name, "") if is_waited_for else ""
 
-    def of_columns(self, columns: Columns) -> None:
-        """Append the loops over blocks of the result, of all of its columns or of some."""
-        product, before = self.product, self.spans
-        if columns.span is not None:
-            self.spans = {**self.spans, product.free: columns.span}
-        if columns.stays and product.right is not None:
-            self.padded[1] = stage(self.ctx, product.right, self.spans, product.over, self.dtype)
+    def of_result(self) -> None:
+        """Append the loops over blocks of the result."""
+        product = self.product
+        if not self.beside and not self.stack:
+            self.parts = parts_of_sum(self.ctx, product, self.spans, self.dtype)
+        if self.parts and product.right is not None:
+            spans = {**self.spans, product.over: self.parts.stays}
+            self.padded[1] = stage(self.ctx, product.right, spans, product.over, self.dtype)
+            self.staged()
+            self.tiles(None)
+            return
         self.blocks = self.chosen_blocks()
         sides = [(product.part, self.blocks.part), (product.free, self.blocks.free)]
         self.over_blocks(sides[:: -1 if self.blocks.is_free_first else 1])
-        self.spans = before
-        if columns.stays:
-            del self.padded[1]
 
     def over_blocks(self, sides: Sequence[tuple[str, int]]) -> None:
         """Append the loops over blocks of some variables of the result, and what they hold."""
@@ -138,8 +145,6 @@ class Contraction:
                 yield
         self.spans[variable] = span
 
-    # blocks
-
     def may_be(self, blocks: Blocks, room: float, is_cut: bool) -> bool:
         """Whether the operands of blocks fit, with the sums where these are cut, and are what is given."""
         needed = self.needed(blocks.part, blocks.free, blocks.over)
@@ -149,9 +154,8 @@ class Contraction:
 
     def chosen_blocks(self) -> Blocks:
         """The largest blocks whose operands fit, with the least traffic."""
-        part, free, over = (
-            self.spans[v].most if v else 1 for v in (self.product.part, self.product.free, self.product.over)
-        )
+        product, spans = self.product, self.spans
+        part, free, over = (spans[v].most if v else 1 for v in (product.part, product.free, product.over))
         room = max(self.ctx.room() * 0.9, 4096)
         options, fewest = list[tuple[float, Blocks]](), 0
         for depth in block_sizes(self.ctx, over, self.lanes) if not self.beside else [over]:
@@ -159,13 +163,11 @@ class Contraction:
             fitting = (
                 b for b in (Blocks(*two, depth) for two in sizes) if self.may_be(b, room, depth < over)
             )
-            options += [(self.traffic(b.part, b.free, b.over), b) for b in fitting]
+            options += [(traffic(self.ctx, self.einsum, product, spans, b), b) for b in fitting]
             fewest = fewest or len(options)
             if len(options) > fewest + 8:
                 break
-        if not options and any(
-            along(self.einsum, a, self.spans, self.product.inner) for a in self.einsum.accesses
-        ):
+        if not options and any(along(self.einsum, a, spans, product.inner) for a in self.einsum.accesses):
             options = self.smaller_blocks(part, free, over, room)
             fewest = len(options)
         if not options:
@@ -234,30 +236,6 @@ class Contraction:
             if variable and not is_settled(spans[variable], self.lanes):
                 spans[variable] = whole(min(count, spans[variable].most), spans[variable].start)
         return spans
-
-    def traffic(self, rows: int, columns: int, depth: int) -> float:
-        """Bytes that the blocks read, with a share for short rows."""
-        product, spans = self.product, self.spans
-        part_blocks = -(-(spans[product.part].most if product.part else 1) // rows)
-        size = self.ctx.bytes_of(self.dtype)
-        left, right = (
-            prod(spans[v].most for v in a.variables) * size
-            if a is not None and not self.ctx.chip(a.tensor)
-            else 0
-            for a in (product.left, product.right)
-        )
-        total = float(left + right * part_blocks)
-        out = prod(spans[v].most for v in self.einsum.output.variables) * 4
-        if depth < spans[product.over].most:
-            total += out * 2
-        # shorter rows of a transfer cost as much as one of 2 KiB
-        for access, own, count, moved in (
-            (product.left, product.part, rows, left),
-            (product.right, product.free, columns, right * part_blocks),
-        ):
-            if access is not None and own and moved:
-                total += moved * max(0.0, 2048 / (count * size) - 1) * 0.2
-        return total
 
     def is_staged(self, access: Access, own: str) -> bool:
         """Whether an operand is brought on chip for a whole block: it is read again, or lies otherwise."""
@@ -374,53 +352,59 @@ class Contraction:
             return order.index(product.part) < order.index(product.free)
         return True
 
-    # tiles
-
     def abreast(self) -> tuple[list[tuple[int, ...]], int]:
-        """Places on the systolic array of products beside each other, and the columns of each."""
-        rows, columns = (self.spans[v] if v else point(0) for v in (self.product.part, self.product.free))
+        """Places on the systolic array of products beside each other, and the columns of each; 0 for all."""
+        columns = self.spans[self.product.free] if self.product.free else point(0)
         is_bound = self.ending or self.beside or self.stack or self.ctx.given.is_watched
         if is_bound or self.einsum.name in self.ctx.memories or columns.count.value is None:
-            return [], 0
-        return places_abreast(self.ctx, rows.most, columns.most)
+            return self.places if len(self.places) > 1 else [], 0
+        places = places_of(self.ctx, self.product.part, self.spans)
+        width = width_of(self.ctx, places, columns.most)
+        return (places, width) if width else ([], 0)
 
     def tiles(self, total: nodes.Buffer | None) -> None:
         """One tile of the result, or some beside each other, after the other."""
         places, width = self.abreast()
         for rows, columns in self.result_tiles(width * len(places)):
-            panels = [columns.tile(whole(width, expr(n * width))) for n in range(len(places))] or [columns]
-            for psum, panel in zip(self.summed(rows, panels, places, total is None), panels, strict=True):
-                self.finished(psum, rows, panel, total)
+            named = self.named(rows, columns)
+            panels = [{**named, self.beside: panel} for panel in self.panels] or [named]
+            if width:
+                spans = (columns.tile(whole(width, expr(n * width))) for n in range(len(places)))
+                panels = [self.named(rows, span) for span in spans]
+            for psum, panel in zip(self.summed(panels, places, total is None), panels, strict=True):
+                self.finished(psum, panel, total)
 
-    def finished(self, psum: View, rows: Span, columns: Span, total: nodes.Buffer | None) -> None:
+    def finished(self, psum: View, panel: dict[str, Span], total: nodes.Buffer | None) -> None:
         """Write a tile of the result to where it lies, or add it to what blocks of the sum came to."""
         tile = self.target.tile
         if tile is not None and tile.buffer is psum.buffer:
             return
         if total is None:
-            self.deliver(psum, {**self.spans, **self.named(rows, columns)})
+            self.deliver(psum, {**self.spans, **panel})
             return
+        rows, columns = (panel.get(v, point(0)) for v in (self.product.part, self.product.free))
         view = of_total(total, rows, columns, self.spans, self.product)
         self.ctx.build.add(nodes.Combine(view, view, "add", psum))
         self.tally(view, self.spans)
 
     def summed(
-        self, rows: Span, panels: Sequence[Span], places: Sequence[tuple[int, ...]], is_whole: bool
+        self, panels: Sequence[dict[str, Span]], places: Sequence[tuple[int, ...]], is_whole: bool
     ) -> list[View]:
         """The products of tiles, accumulated in PSUM: where the result stays, if the sum is not cut."""
-        tile, spans = self.target.tile, [{**self.spans, **self.named(rows, panel)} for panel in panels]
+        tile, spans = self.target.tile, [{**self.spans, **panel} for panel in panels]
         if is_whole and tile is not None and tile.buffer.memory == nodes.PSUM:
             views = [tile.view(positions(self.einsum.output, spans[0]))]
             tile.changed()
         else:
-            views = [self.sum_of(rows, p, at) for p, (_, at) in zip(panels, places or [(0, 0)], strict=True)]
+            views = [self.sum_of(s, at) for s, (_, at) in zip(spans, places or [(0, 0)], strict=True)]
         self.accumulated(views, spans, places)
         return views
 
-    def sum_of(self, rows: Span, columns: Span, first: int = 0) -> View:
+    def sum_of(self, covered: dict[str, Span], first: int = 0) -> View:
         """A new tile of PSUM, from a partition on."""
         hint = f"{self.einsum.name.lower()}_sum"
-        spans = (rows, *([self.spans[self.beside]] if self.beside else []), columns)
+        rows, columns = (covered[v] if v else point(0) for v in (self.product.part, self.product.free))
+        spans = (rows, *([covered[self.beside]] if self.beside else []), columns)
         shape = (first + rows.most, *(s.most for s in spans[1:]))
         psum = self.ctx.build.buffer(hint, shape, "float32", nodes.PSUM, "sum")
         return View(psum, (Cut(expr(first), rows.count), *(Cut(ZERO, s.count) for s in spans[1:])))
@@ -429,26 +413,41 @@ class Contraction:
         self, views: Sequence[View], every: Sequence[dict[str, Span]], places: Sequence[tuple[int, ...]] = ()
     ) -> None:
         """Add products up in tiles of PSUM, which each cover their spans."""
-        product, build, spans = self.product, self.ctx.build, every[0]
+        build, spans = self.ctx.build, every[0]
         with ExitStack() as stack:
             inner = dict[str, Span]()
             for variable, each in self.inner():
                 turns = build.tiles(variable, spans[variable].most, each, is_sequential=True, over=variable)
                 inner[variable] = stack.enter_context(turns)
             running = [name for span in inner.values() for name in span.start.names]
-            over = spans[product.over]
-            depth = self.tile(product.over, self.lanes)
-            if over.most > depth:
-                local = stack.enter_context(build.pieces(product.over, over, depth, True, product.over))
-                running.extend(local.start.names)
-                inner[product.over] = over.tile(local)
-            stationary = self.operand(0, product.left, product.part, {**spans, **inner})
+            covered = [{**own, **inner} for own in every]
+            if self.parts is None:
+                self.add_products(views, covered, places, running, spans[self.product.over])
+                return
+            step = stack.enter_context(build.loop("part", self.parts.steps, is_sequential=True))
+            for part, is_late in zip(self.parts.of(step), (False, True), strict=True):
+                self.add_products(views, covered, places, [*running, *step.names], part, is_late)
+
+    def add_products(
+        self, views: Sequence[View], every: Sequence[dict[str, Span]], places: Sequence[tuple[int, ...]],
+        running: list[str], part: Span, is_late: bool = False,
+    ) -> None:  # fmt: skip
+        """Add products of a part of the sum up, in loops over others; a late one is brought on chip there."""
+        product, build, over = self.product, self.ctx.build, self.product.over
+        with build.pieces(over, part, self.tile(over, self.lanes), True, over) as local:
+            running = [*running, *local.start.names]
+            every = [{**own, over: part.tile(local)} for own in every]
+            self.held |= self.padded
+            if is_late and product.right is not None:
+                first, count = every[0][product.free], sum(own[product.free].most for own in every)
+                columns = {product.free: replace(first, count=expr(count), most=count)}
+                self.held[1] = stage(self.ctx, product.right, {**every[0], **columns}, over, self.dtype)
+            stationary = self.operand(0, product.left, product.part, every[0])
             size = (ARRAY, ARRAY // len(places)) if places else ()
-            for view, own, at in zip(views, every, places or [()], strict=True):
-                covered = {**own, **inner}
+            for view, covered, at in zip(views, every, places or [()], strict=True):
                 moving = self.operand(1, product.right, product.free, covered)
-                build.add(nodes.MatMul(view, stationary, moving, tuple(running), at, size))
-                build.note(self.einsum.name, covered, self.product.part, self.product.over)
+                build.add(nodes.MatMul(view, stationary, moving, tuple(running), at, size, is_late))
+                build.note(self.einsum.name, covered, product.part, over)
                 self.tally(view, covered)
 
     def inner(self) -> list[tuple[str, int]]:

@@ -294,8 +294,10 @@ class Homes:
         """
         tile = next((v for v, b in blocks.items() if b > 1), "")
         reads = [(r, a) for r in group.einsums for a in r.accesses if a.tensor == einsum.name]
+        far = [e for e in self.ctx.cascade.einsums if not reads and is_contraction(e)]
+        reads += [(r, a) for r in far for a in r.accesses if a.tensor == einsum.name]
         for n, (reader, access) in enumerate(reads):
-            if reader in self.products:
+            if reader in self.products or reader in far:
                 sums = [p.over for p in products_for(self.ctx, reader, {})[:1]]
                 axes = (access.axis_of(v) for v in (*sums, *reader.reduced) if v in access.variables)
                 return next((einsum.output.indices[n].plain for n in axes if n is not None), "")

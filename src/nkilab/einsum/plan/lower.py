@@ -28,14 +28,9 @@ from .turned import turned_once
 
 
 def lower(
-    cascade: Cascade,
-    dtypes: Mapping[str, str],
-    machine: Machine,
-    name: str,
-    title: str = "",
-    knobs: Knobs = RULES,
-    given: Given = NOTHING,
-) -> tuple[Kernel, Context]:
+    cascade: Cascade, dtypes: Mapping[str, str], machine: Machine, name: str, title: str = "",
+    knobs: Knobs = RULES, given: Given = NOTHING,
+) -> tuple[Kernel, Context]:  # fmt: skip
     """The loop tree of a cascade.
 
     Args:
@@ -60,7 +55,7 @@ def lower(
     if not given.is_watched:
         scans, held = held, rewritten_by(picker, held, partitions)
         reasons += beyond_decays(scans, held, partitions)
-        held = rewritten(with_joined_ranks(held, partitions), dtypes, partitions)
+        held = rewritten(with_joined_ranks(held, partitions), dtypes, machine)
     form = normal(held, partitions, given.plain, machine=machine, picker=picker)
     held = without_turns(ordered_steps(form) if knobs.is_ordered else form)
     if given.is_watched:
@@ -87,8 +82,8 @@ def lower(
         return kernel(replace(knobs, is_edged=True))
 
 
-def rewritten(cascade: Cascade, dtypes: Mapping[str, str], partitions: int) -> Cascade:
+def rewritten(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> Cascade:
     """A cascade with the same results that is faster to compute."""
     # float16 has no room for what a factor has yet to make smaller
     held = cascade if "float16" in dtypes.values() else deferred(cascade)
-    return turned_once(held, dtypes, partitions)
+    return turned_once(held, dtypes, machine)

@@ -11,7 +11,7 @@ from .context import Context, part_of
 from .product import Product
 from .reach import leaving
 from .stack import Stack, stacked, stacked_bytes, stacked_over
-from .stage import stage, staged_bytes, widened
+from .stage import READ_AGAIN, stage, staged_bytes, widened
 from .storage import Storage, counted
 
 # part of the room on chip that an operand may take to be there before all else
@@ -52,7 +52,10 @@ class Operands:
                 continue
             if self.ctx.given.fitting([self.einsum.name], product.over, self.ctx.lanes) != self.ctx.lanes:
                 continue
-            if staged_bytes(self.ctx, access, spans, product.over, self.dtype) <= self.ctx.room() * 0.4:
+            if (
+                staged_bytes(self.ctx, access, spans, product.over, self.dtype)
+                <= self.ctx.room() * READ_AGAIN
+            ):
                 found[n] = stage(self.ctx, access, spans, product.over, self.dtype)
         return found
 

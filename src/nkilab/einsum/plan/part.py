@@ -1,6 +1,7 @@
 """Matrices that every turn of a block multiplies, and that do not fit on chip: a part of them stays there.
 
-What stays is loaded before the turns; each turn loads the rest.
+What stays is loaded before the turns; each turn loads the rest, a few rows at a time. Sums go through both
+by turns, so that transfers go on while products read what stays.
 """
 
 from __future__ import annotations
@@ -8,45 +9,59 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..language.ast import Access
+from ..tree.expr import Expr
 from .build import Span, whole
 from .context import Context
 from .product import Product
 from .stage import staged_bytes
 
-# blocks of columns that a turn may work on at once, besides those that stay
+# blocks of rows that a turn may work on at once, besides those that stay
 LOADED = 2
-# part of the room on chip that all of them may take
-SHARE = 0.85
+# times the room that plans may fill: beside what stays there is little else
+SHARE = 1.15
+# blocks that a step loads at least, of more than one: one transfer hides the start of the next
+TOGETHER = 2
+# part of the rows that may stay which do not, for the sake of even steps
+UNEVEN = 0.05
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Columns of a product."""
+class Parts:
+    """A sum in steps, each over rows of the moving operand that stay on chip and over others."""
 
-    span: Span | None = None  # which; None for all
-    stays: bool = False  # whether the moving operand is on chip before the turns
+    steps: int
+    kept: int  # rows of a step that stay
+    rest: int  # and that do not
+
+    @property
+    def stays(self) -> Span:
+        """The rows that are on chip before the turns."""
+        return whole(self.steps * self.kept)
+
+    def of(self, step: Expr) -> tuple[Span, Span]:
+        """The rows of a step."""
+        return whole(self.kept, step * self.kept), whole(self.rest, step * self.rest + self.stays.most)
 
 
-def columns_apart(ctx: Context, product: Product, spans: dict[str, Span], dtype: str) -> list[Columns]:
-    """The columns of a product, those whose moving operand stays on chip apart from the others."""
-    right, free = product.right, product.free
-    if right is None or not free or not _is_read_again(ctx, right, product, dtype):
-        return [Columns()]
-    every = spans[free]
-    if every.start.value != 0 or every.count.value != every.most or every.most % ctx.bank:
-        return [Columns()]
-    tile = whole(ctx.bank)
-    block = staged_bytes(ctx, right, {**spans, free: tile}, product.over, dtype)
-    blocks, fit = every.most // ctx.bank, int(ctx.room() * SHARE) // block
-    kept = (fit - LOADED) * ctx.bank
-    if fit >= blocks or kept <= 0:
-        return [Columns()]
-    told = f"{right.tensor}: columns that stay on chip, of {every.most}"
-    if ctx.pick(told, (kept, 0)) == 0:
-        return [Columns()]
-    ctx.choices.append(f"{right.tensor}: {kept} of {every.most} columns stay on chip over the turns")
-    rest = every.most - kept
-    return [Columns(whole(kept), stays=True), Columns(whole(rest, kept))]
+def parts_of_sum(ctx: Context, product: Product, spans: dict[str, Span], dtype: str) -> Parts | None:
+    """How a sum goes through an operand that turns read again; None if all of it is alike."""
+    right, every = product.right, spans[product.over]
+    if right is None or not product.free or not _is_read_again(ctx, right, product, dtype):
+        return None
+    if every.start.value != 0 or every.count.value != every.most or every.most % ctx.lanes:
+        return None
+    rows, blocks = {**spans, product.over: whole(ctx.lanes)}, every.most // ctx.lanes
+    fit = int(ctx.room() * SHARE) // staged_bytes(ctx, right, rows, product.over, dtype)
+    most = fit - LOADED
+    told = f"{right.tensor}: rows that stay on chip, of {every.most}"
+    if fit >= blocks or most <= 0 or ctx.pick(told, (most, 0)) == 0:
+        return None
+    # many steps, as long as they divide nearly all that may stay
+    even = (n for n in range(1, most + 1) if blocks % n == 0 and most % n <= most * UNEVEN)
+    steps = max(n for n in even if n == 1 or blocks // n - most // n >= TOGETHER)
+    kept = most // steps * ctx.lanes
+    ctx.choices.append(f"{right.tensor}: {steps * kept} of {every.most} rows stay on chip over the turns")
+    return Parts(steps, kept, every.most // steps - kept)
 
 
 def _is_read_again(ctx: Context, access: Access, product: Product, dtype: str) -> bool:

@@ -210,7 +210,7 @@ class Pipeline:
     def may_have_versions(self, unit: Unit) -> bool:
         """Whether sums that a unit hands on are single products: one in PSUM that is cut begins at zeros."""
         return not any(
-            isinstance(s, nodes.MatMul) and id(s.dst.buffer) in self.handed and s.over
+            isinstance(s, nodes.MatMul) and id(s.dst.buffer) in self.handed and (s.over or s.is_begun)
             for s in nodes.statements([unit.statement])
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product as pairs
 from math import isqrt, prod
@@ -180,16 +180,9 @@ def _can_mask(einsum: Einsum, spans: dict[str, Span], over: str, part: str, free
 
 
 def _cost(
-    ctx: Context,
-    einsum: Einsum,
-    spans: dict[str, Span],
-    left: Access | None,
-    right: Access | None,
-    over: str,
-    part: str,
-    free: str,
-    loops: tuple[str, ...],
-) -> float:
+    ctx: Context, einsum: Einsum, spans: dict[str, Span], left: Access | None, right: Access | None,
+    over: str, part: str, free: str, loops: tuple[str, ...],
+) -> float:  # fmt: skip
     sizes, every = {over: ctx.lanes, part: ctx.lanes, free: ctx.bank}, (over, part, free, *loops)
     trips = {v: -(-spans[v].most // sizes.get(v, 1)) for v in every if v}
     rows = min(spans[part].most, ctx.lanes) if part else 1
@@ -200,10 +193,11 @@ def _cost(
     moved = max(64.0, columns * beside) / clock * (ctx.machine["fp32_passes"] if is_wide else 1)
     beside *= _copies(ctx, einsum, spans, left, right, depth, loops)
     loading = rows / clock * (ctx.machine["fp32_passes"] * (1 + _is_far(ctx, left, part)) if is_wide else 1)
-    # float32 takes its part of the array twice in a row, which keeps what comes behind waiting
     across = spans[free].most if free and beside == 1 else 1
-    abreast = len(places_abreast(ctx, rows, across)[0]) // (1 + is_wide)
-    cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + loading) + 8) / max(1, abreast)
+    # float32 takes its part of the array twice in a row, which keeps what comes behind waiting
+    abreast = min(len(places_of(ctx, part, spans)), 2 if is_wide else ARRAY)
+    abreast = abreast if width_of(ctx, range(abreast), across) else 1
+    cost = prod(trips.values()) / beside * (max(moved, WEIGHTS_NS + loading) + 8) / abreast
     batch = together(ctx, einsum, spans, part, free, loops)
     sides = ((left, part, rows), (right, free, columns))
     for access, own, count in sides[len({_unnamed(a, v) for a, v, _ in sides}) == 1 :]:
@@ -242,16 +236,18 @@ def _unnamed(access: Access | None, own: str) -> str:
     return str(access and access.with_indices(lambda index: index.renamed({own: "_"})))
 
 
-def places_abreast(ctx: Context, rows: int, columns: int) -> tuple[list[tuple[int, ...]], int]:
-    """Where products of few rows run beside each other on the systolic array, and how many columns each has.
+def places_of(ctx: Context, part: str, spans: Mapping[str, Span]) -> list[tuple[int, ...]]:
+    """Where products of few rows run beside each other on the systolic array; [] where only one fits."""
+    size, rows = smallest_columns(ctx.machine), spans[part].most if part else 1
+    while size < rows:
+        size *= 2
+    return [(0, at) for at in range(0, ARRAY, size)] if 2 * size <= ARRAY and ctx.lanes <= ARRAY else []
 
-    None do where they are too high for a tile of the array, or the columns cannot be dealt out.
-    """
-    size = smallest_columns(ctx.machine)
-    places: list[tuple[int, ...]] = [(0, at) for at in range(0, ARRAY, size)]
-    widths = range(ctx.bank, 0, -ctx.lanes) if rows <= size and ctx.lanes <= ARRAY else ()
-    width = next((w for w in widths if columns % (w * len(places)) == 0), 0)
-    return (places, width) if width else ([], 0)
+
+def width_of(ctx: Context, places: Sequence[object], columns: int) -> int:
+    """How many columns each of some places has; 0 where these cannot be dealt out."""
+    widths = range(ctx.bank, 0, -ctx.lanes) if places else ()
+    return next((w for w in widths if columns % (w * len(places)) == 0), 0)
 
 
 def _is_far(ctx: Context, access: Access | None, part: str) -> bool:
@@ -371,6 +367,27 @@ def lies_turned(ctx: Context, access: Access | None, over: str) -> bool:
         return False
     chip = ctx.chip(access.tensor)
     return over in access.indices[-1].variables if chip is None else chip.part_variable(access) != over
+
+
+def traffic(ctx: Context, einsum: Einsum, product: Product, spans: dict[str, Span], blocks: Blocks) -> float:
+    """Bytes that blocks of a product read, with a share for short rows."""
+    part_blocks = -(-(spans[product.part].most if product.part else 1) // blocks.part)
+    size = ctx.bytes_of(matmul_dtype(ctx, product.left, product.right))
+    left, right = (
+        prod(spans[v].most for v in a.variables) * size if a is not None and not ctx.chip(a.tensor) else 0
+        for a in (product.left, product.right)
+    )
+    total = float(left + right * part_blocks)
+    if blocks.over < spans[product.over].most:
+        total += prod(spans[v].most for v in einsum.output.variables) * 4 * 2
+    # shorter rows of a transfer cost as much as one of 2 KiB
+    for access, own, count, moved in (
+        (product.left, product.part, blocks.part, left),
+        (product.right, product.free, blocks.free, right * part_blocks),
+    ):
+        if access is not None and own and moved:
+            total += moved * max(0.0, 2048 / (count * size) - 1) * 0.2
+    return total
 
 
 def keeps_given(

@@ -18,7 +18,7 @@ from ..tree.nodes import At, Cut, View
 from .build import Span, point, whole
 from .choose import MOST_OPTIONS, ROW_NS
 from .context import Context
-from .product import Product, matmul_dtype
+from .product import Product, matmul_dtype, places_of
 from .reach import reach
 from .stage import extents_of
 from .storage import Storage
@@ -89,7 +89,10 @@ def _cost_ns(ctx: Context, einsum: Einsum, product: Product, spans: dict[str, Sp
     passes = -(-spans[stack.more].most // stack.each) if stack.more else 1
     points = prod(spans[v].most for v in einsum.output.variables if v != product.part)
     rows = -(-spans[product.part].most // ctx.lanes) if product.part else 1
+    # tiles of the array take rows beside each other, float32 twice in a row
+    places = max(1, min(len(places_of(ctx, product.part, spans)), 2 if passes_of_type > 1 else ctx.lanes))
     products = prod(inner) * passes * points * rows * passes_of_type / ctx.machine["tensor_clock_ghz"]
+    products /= places
     copies = spans[product.over].most * spans[stack.variable].most * stack.each
     moved = 0.0
     for access in (product.left, product.right):

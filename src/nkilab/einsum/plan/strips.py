@@ -141,11 +141,9 @@ def _versions(buffer: nodes.Buffer, count: int) -> nodes.Buffer:
 
 
 def in_strips(
-    kernel: nodes.Kernel,
-    hardware: Hardware,
-    fresh: Callable[[str], str],
+    kernel: nodes.Kernel, hardware: Hardware, fresh: Callable[[str], str],
     may: Callable[[nodes.Loop, int, float], bool],
-) -> None:
+) -> None:  # fmt: skip
     """Take turns of loops together where that is judged to pay and tiles fit, of the outermost that can be.
 
     Args:

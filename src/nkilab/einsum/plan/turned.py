@@ -1,80 +1,60 @@
 """Large matrices that every turn of a block multiplies with a vector: turned once, before the block.
 
 TensorE wants the axis that is summed over on the partitions. Where that is the last axis of a matrix in HBM,
-loading it so means transposing all of it in every turn; a transposed copy in HBM is made once instead.
+loading it so means transposing all of it in every turn, unless it stays on chip; a transposed copy in HBM is
+made once instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from math import prod
 
-from ...tiles.dtypes import DType, as_dtype
-from ..language.additions import Additions, free_variable
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step
+from ...machine import Machine
+from ...tiles.dtypes import as_dtype
+from ..language.additions import Additions
+from ..language.ast import Access, Cascade, Einsum, Kind
 from ..language.extents import block_extent
+from ..rewrite.batch_order import copied, reordered
+from .knobs import Knobs
+from .stage import READ_AGAIN
 
-# turns, and elements of a matrix, from which a copy is worth making
-FEWEST_TURNS, FEWEST_ELEMENTS = 8, 1 << 20
+# turns from which a copy is worth making
+FEWEST_TURNS = 8
 
 
-def turned_once(cascade: Cascade, dtypes: Mapping[str, str], partitions: int) -> Cascade:
+def turned_once(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> Cascade:
     """The cascade with a transposed copy of each matrix for which that pays."""
+    blocks = [b for b in cascade.blocks if block_extent(b, cascade) >= FEWEST_TURNS]
+    tensors = {a.tensor for b in blocks for e in b.body for a in e.accesses if _is_turned(a, e, b.variable)}
+    every = [(e, b.variable if b else "", a) for e, b in cascade.walk() for a in e.accesses]
+    tensors -= {a.tensor for e, turn, a in every if not _is_turned(a, e, turn)}
+    orders = {t: (1, 0) for t in cascade.inputs if t in tensors and _is_large(cascade, t, dtypes, machine)}
     added = Additions(cascade)
-    types = {t: as_dtype(dtypes.get(t, "float32")) for t in cascade.inputs}
-    large = [t for t, dtype in types.items() if _is_large(cascade.shape(t), dtype, partitions)]
-    steps: list[Step] = []
-    for step in cascade.steps:
-        if not isinstance(step, Iterate) or block_extent(step, cascade) < FEWEST_TURNS:
-            steps.append(step)
-            continue
-        copies: dict[str, str] = {}
-        body = tuple(_changed(e, step.variable, large, added, copies) for e in step.body)
-        steps += [_copy(name, made, cascade) for name, made in copies.items()]
-        steps.append(replace(step, body=body))
-    return added.applied(tuple(steps))
+    names = {t: added.tensor(f"{t}_turned", (), t, Kind.TRANSPOSED) for t in orders}
+    body, ordered = reordered(added, orders, names)
+    return added.applied((*(copied(ordered, t, cascade, True) for t in orders), *body)) if orders else cascade
 
 
-def _changed(
-    einsum: Einsum, turn: str, large: Collection[str], added: Additions, copies: dict[str, str]
-) -> Einsum:
-    """An Einsum that reads the transposed copy, if it is the product of such a matrix and a vector."""
-    if einsum.map_op != "multiply" or einsum.reduce_op != "add" or einsum.condition:
-        return einsum
-    if len(einsum.operands) != 2 or len(einsum.accesses) != 2:
-        return einsum
-    for matrix, vector in (einsum.accesses, einsum.accesses[::-1]):
-        if not _is_turned(matrix, einsum, turn, large) or set(vector.variables) & set(
-            einsum.output.variables
-        ) - {turn}:
-            continue
-        if matrix.tensor not in copies:
-            ranks = tuple(reversed(added.tensors[matrix.tensor].ranks))
-            hint = f"{matrix.tensor}_turned"
-            copies[matrix.tensor] = added.tensor(hint, ranks, matrix.tensor, Kind.TRANSPOSED)
-        access = Access(copies[matrix.tensor], tuple(reversed(matrix.indices)))
-        operands = tuple(access if o is matrix else o for o in einsum.operands)
-        return replace(einsum, operands=operands, text="")
-    return einsum
+def _is_turned(matrix: Access, einsum: Einsum, turn: str) -> bool:
+    """Whether an operand is a matrix that is multiplied with a vector, summed over its last axis."""
+    is_product = (einsum.map_op, einsum.reduce_op) == ("multiply", "add") and not einsum.condition
+    own, names = {*einsum.output.variables} - {turn}, [i.plain for i in matrix.indices]
+    others = {v for a in einsum.accesses if a is not matrix for v in a.variables}
+    is_matrix = (
+        is_product
+        and len(names) == 2
+        and names[1] in einsum.reduced
+        and names[0] in own
+        and turn not in names
+    )
+    return is_matrix and len(einsum.operands) == len(einsum.accesses) == 2 and not others & own
 
 
-def _is_turned(matrix: Access, einsum: Einsum, turn: str, large: Collection[str]) -> bool:
-    """Whether an operand is one of some matrices, the last axis of which is summed over."""
-    names = [i.plain if isinstance(i, Affine) else "" for i in matrix.indices]
-    if matrix.tensor not in large or not all(names) or turn in names:
-        return False
-    return names[1] in einsum.reduced and names[0] in einsum.output.variables
-
-
-def _is_large(shape: Sequence[int], dtype: DType, partitions: int) -> bool:
-    """Whether a copy of an input is worth making: of two bytes an element, in whole blocks."""
-    is_whole = len(shape) == 2 and not any(size % partitions for size in shape)
-    return dtype.is_float and dtype.storage.itemsize == 2 and is_whole and prod(shape) >= FEWEST_ELEMENTS
-
-
-def _copy(matrix: str, made: str, cascade: Cascade) -> Einsum:
-    """The transposed copy."""
-    names = (free_variable(f"{made.lower()}_{n}", cascade) for n in ("row", "column"))
-    rows, columns = (Affine(((name, 1),)) for name in names)
-    return Einsum(Access(made, (columns, rows)), (Access(matrix, (rows, columns)),))
+def _is_large(cascade: Cascade, tensor: str, dtypes: Mapping[str, str], machine: Machine) -> bool:
+    """Whether to copy an input: of two bytes an element, in whole blocks, too many to stay on chip."""
+    dtype, shape = as_dtype(dtypes.get(tensor, "float32")), cascade.shape(tensor)
+    lanes = machine.limit("partitions")
+    is_whole = dtype.is_float and dtype.storage.itemsize == 2 and not any(size % lanes for size in shape)
+    room = machine["sbuf_bytes_per_partition"] * Knobs().share * READ_AGAIN
+    return is_whole and prod(shape) * 2 > room * lanes

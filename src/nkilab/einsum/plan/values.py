@@ -71,12 +71,9 @@ class Tile:
     """
 
     def __init__(
-        self,
-        ctx: Context,
-        new: Callable[[str], View],
-        new_column: Callable[[str], View],
+        self, ctx: Context, new: Callable[[str], View], new_column: Callable[[str], View],
         is_narrow: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.ctx, self.new, self.new_column, self.is_narrow = ctx, new, new_column, is_narrow
         self.engine = ""
 

@@ -23,8 +23,8 @@ def with_batches_first(cascade: Cascade) -> Cascade:
     for tensor in (t for t in orders if t in cascade.inputs or t in cascade.outputs):
         names[tensor] = added.tensor(f"{tensor}_batches", (), tensor, Kind.TRANSPOSED)
     body, ordered = reordered(added, orders, names)
-    before = [_copy(ordered, t, cascade, True) for t in orders if t in cascade.inputs]
-    behind = [_copy(ordered, t, cascade, False) for t in orders if t in cascade.outputs]
+    before = [copied(ordered, t, cascade, True) for t in orders if t in cascade.inputs]
+    behind = [copied(ordered, t, cascade, False) for t in orders if t in cascade.outputs]
     return added.applied((*before, *body, *behind))
 
 
@@ -103,7 +103,7 @@ def _own(einsum: Einsum, cascade: Cascade) -> list[set[str]]:
     return [(first - second) - {*einsum.reduced}, (second - first) - {*einsum.reduced}]
 
 
-def _copy(ordered: Callable[[Access], Access], tensor: str, cascade: Cascade, is_before: bool) -> Einsum:
+def copied(ordered: Callable[[Access], Access], tensor: str, cascade: Cascade, is_before: bool) -> Einsum:
     """What brings a tensor into the other order, or back."""
     ranks = cascade.tensors[tensor].ranks
     names = [free_variable(f"{tensor.lower()}_{n}", cascade) for n in range(len(ranks))]

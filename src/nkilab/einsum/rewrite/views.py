@@ -5,7 +5,7 @@
 Operands that are a part of a tensor are copied before.
 
 `O[i, j, c] = A[s, i, c] . B[s, j]` is one product of matrices, as `O[i*C + c, j]`, however it is read. So are
-all results of products whose ranks lie as the operands have them.
+all results of products whose ranks lie as the operands have them; `A[i, s, c]` is copied to `A'[s, i, c]`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from operator import mul
 
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine
-from .batch_order import reordered
+from .batch_order import copied, reordered
 from .ranks import with_joined_ranks
 
 
@@ -33,41 +33,64 @@ class _Cut:
 
 def with_views(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade with ranks joined behind what keeps them apart; every rank has an extent."""
-    return _viewing(cascade, partitions, _apart(cascade), True)
+    return _viewing(cascade, partitions, (), _apart(cascade))
 
 
 def with_whole_products(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade with results of products as matrices, which readers see in parts."""
     inner = [e for e in cascade.einsums if e.name not in cascade.outputs and e.name not in cascade.derived]
-    orders = {e.name: order for e in inner if (order := _order(e))}
-    added = Additions(cascade)
-    other = added.applied(tuple(reordered(added, orders, {t: t for t in orders})[0]))
-    joined = _viewing(other, partitions, orders, False)
+    products = [e for e in inner if _is_product(e)]
+    operands = [(e, a) for e in products for a in e.accesses if a.tensor in cascade.inputs]
+    cut = {a.tensor: order for e, a in operands if (order := _sums_first(e, a))}
+    orders = {e.name: _order(e, cut) for e in products}
+    added, names = Additions(cascade), {t: t for t in orders}
+    for tensor in cut:
+        names[tensor] = added.tensor(f"{tensor}_matrix", (), tensor, Kind.TRANSPOSED)
+    body, ordered = reordered(added, {**orders, **cut}, names)
+    other = added.applied((*(copied(ordered, t, cascade, True) for t in cut), *body))
+    joined = _viewing(other, partitions, orders, [names[t] for t in cut])
     return cascade if joined is other else joined
 
 
-def _order(einsum: Einsum) -> list[int]:
-    """The axes of the result of a product with those of each operand side by side; [] if it is none."""
+def _is_product(einsum: Einsum) -> bool:
+    """Whether a result is the product of two tensors, each of its axes a variable of one of them."""
     names = [i.plain for i in einsum.output.indices]
     is_product = (einsum.map_op, einsum.reduce_op) == ("multiply", "add") and not einsum.is_placed
-    if not is_product or len(einsum.accesses) != 2 or not all(names) or not einsum.reduced:
-        return []
-    first = [v for a in einsum.accesses for v in a.variables]
-    return sorted(range(len(names)), key=lambda n: first.index(names[n])) if {*names} <= {*first} else []
+    is_product = is_product and len(einsum.accesses) == 2 and bool(einsum.reduced)
+    return is_product and all(names) and {*names} <= {v for a in einsum.accesses for v in a.variables}
 
 
-def _viewing(cascade: Cascade, partitions: int, apart: Collection[str], is_behind: bool) -> Cascade:
-    """The cascade with views in place of some operands, and ranks joined behind them, or before."""
+def _order(einsum: Einsum, cut: Mapping[str, Sequence[int]]) -> list[int]:
+    """The axes of the result of a product with those of each operand side by side, as it comes to lie."""
+    names, first = [i.plain for i in einsum.output.indices], list[str]()
+    for access in einsum.accesses:
+        axes = [access.indices[n] for n in cut.get(access.tensor, range(len(access.indices)))]
+        first += [v for i in axes for v in i.variables]
+    return sorted(range(len(names)), key=lambda n: first.index(names[n]))
+
+
+def _sums_first(einsum: Einsum, access: Access) -> list[int]:
+    """The axes of an operand, sums first, the others as in the result; [] if sums part no others."""
+    names, result = [i.plain for i in access.indices], [i.plain for i in einsum.output.indices]
+    summed = [n for n, v in enumerate(names) if v not in result]
+    own = [n for n, v in enumerate(names) if v in result]
+    is_cut = all(names) and bool(own) and own[-1] - own[0] >= len(own)
+    return [*summed, *sorted(own, key=lambda n: result.index(names[n]))] if is_cut else []
+
+
+def _viewing(cascade: Cascade, partitions: int, before: Collection[str], behind: Collection[str]) -> Cascade:
+    """The cascade with views in place of some operands, and ranks joined before, or behind them."""
     added, cuts, steps = Additions(cascade), dict[str, _Cut](), list[Step]()
     bound = {e.name for block in cascade.blocks for e in block.body}
+    apart = {*before, *behind}
     bound |= {t for t in apart if sum(e.name == t for e in cascade.einsums) > 1}
-    apart = {*apart} - bound
+    apart -= bound
     for step in cascade.steps:
         is_free = isinstance(step, Einsum) and not step.recurrence and step.name not in cascade.derived
         if isinstance(step, Einsum) and is_free and not any(a.gathers for a in step.every_access):
             step = step.reading(partial(_viewed, step, apart, added, cuts))
         steps.append(step)
-    kept = {cut.access.tensor for cut in cuts.values()} if is_behind else {*cuts}
+    kept = {name if c.access.tensor in before else c.access.tensor for name, c in cuts.items()}
     return _written(with_joined_ranks(added.applied(tuple(steps)), partitions, kept), cascade, cuts)
 
 

@@ -41,8 +41,13 @@ def instruction_of(statement: nodes.Statement) -> Call | None:
         case nodes.Reduce(dst, op, src, axes):
             last = [*range(len(src.cuts) - axes, len(src.cuts))]
             return TensorReduce, {"dst": dst, "op": op, "data": src, "axis": last if axes > 1 else last[0]}
-        case nodes.MatMul(dst, stationary, moving, over, at, size):
-            operands = {"dst": dst, "stationary": stationary, "moving": moving, "accumulate": over}
+        case nodes.MatMul(dst, stationary, moving, over, at, size, is_begun):
+            operands = {
+                "dst": dst,
+                "stationary": stationary,
+                "moving": moving,
+                "accumulate": is_begun or over,
+            }
             return NcMatmul, {**operands, **_set(tile_position=at, tile_size=size)}
         case nodes.Transpose(dst, src):
             return NcTranspose, {"dst": dst, "data": src}

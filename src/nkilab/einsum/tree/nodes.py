@@ -187,6 +187,7 @@ class MatMul(Statement):
     # tile_position, tile_size: of the part of the systolic array that it takes; () for all
     tile_position: tuple[int, ...] = ()
     tile_size: tuple[int, ...] = ()
+    is_begun: bool = False  # whether it adds to what a sum has come to before, and overwrites nothing
 
 
 @dataclass(frozen=True)
