@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...errors import SpecError
 from .ast import Affine, Cascade, Digit, Einsum, Iterate, Tensor, is_variable
+from .blocks import with_blocks
 from .digits import without_digits
 from .shorthand import written_out
 
@@ -32,6 +33,7 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
             )
     for einsum, block in known.walk():
         _extents(einsum, block, known)
+    known = with_blocks(known)
     parted = without_digits(known)
     for einsum, block in parted.walk():
         _check_bounds(einsum, _extents(einsum, block, parted), parted)
@@ -84,7 +86,7 @@ def _reached(cascade: Cascade) -> dict[str, int]:
     reaches: dict[str, int] = {}
     axes = ((e, rank, i) for e in cascade.einsums for a in e.every_access for rank, i in cascade.axes(a))
     for einsum, rank, index in axes:
-        if rank not in cascade.sizes and isinstance(index, Affine) and index.variables and not index.plain:
+        if rank not in cascade.sizes and isinstance(index, Affine) and index.terms and not index.plain:
             reaches[rank] = max(reaches.get(rank, 0), _reach(index.at(cascade.sizes), cascade, einsum))
     return {rank: reach for rank, reach in reaches.items() if reach}
 

@@ -1,0 +1,105 @@
+"""Expressions that read what they themselves wrote at other indices: `S[t+1] = S[t] + X[t]` runs once per t.
+
+Outside of an iterate block such expressions, and those between them, are one: they run in order of the variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ...errors import SpecError
+from .additions import Additions
+from .ast import Affine, Cascade, Einsum, Iterate, Step
+
+
+@dataclass(frozen=True)
+class _Carried:
+    """What one turn leaves to others: between a reading step and the step that writes, at or behind it."""
+
+    reads: int
+    writes: int
+    variable: str
+    read: int  # constants of the two indices
+    written: int
+    size: int  # of the axis
+    extent: int  # of the variable
+
+
+def with_blocks(cascade: Cascade) -> Cascade:
+    """A cascade, every rank of which has an extent, with iterate blocks for what is carried from turn to turn.
+
+    Raises:
+        SpecError: if expressions are carried along two variables, or both ways.
+    """
+    steps, added = [*cascade.steps], Additions(cascade)
+    while carried := [*_carried(cascade, steps)]:
+        begin, end = min(c.reads for c in carried), 0
+        # what overlaps runs together
+        while (last := max(c.writes for c in carried if c.reads <= max(begin, end))) > end:
+            end = last
+        own = [c for c in carried if c.reads <= end]
+        steps[begin : end + 1] = _block(steps[begin : end + 1], own, added)
+    return added.applied(tuple(steps))
+
+
+def _carried(cascade: Cascade, steps: Sequence[Step]) -> Iterator[_Carried]:
+    plain = [(n, step) for n, step in enumerate(steps) if isinstance(step, Einsum)]
+    pairs = ((r, reader, w, writer) for w, writer in plain for r, reader in plain if r <= w)
+    for reads, reader, writes, writer in pairs:
+        for access in (a for a in reader.accesses if a.tensor == writer.name):
+            axes = zip(cascade.tensors[writer.name].ranks, access.indices, writer.output.indices, strict=True)
+            for rank, there, here in axes:
+                variable = _moved(there, here)
+                extent = cascade.extent(variable, writer) if variable else 0
+                if variable and abs(here.constant - there.constant) < extent:  # type: ignore[union-attr]
+                    ends = there.constant, here.constant  # type: ignore[union-attr]
+                    yield _Carried(reads, writes, variable, *ends, cascade.sizes[rank], extent)
+
+
+def _moved(there: object, here: object) -> str:
+    """The variable by which alone two indices of an axis count, at different places; "" if none does."""
+    is_same = isinstance(there, Affine) and isinstance(here, Affine) and there.terms == here.terms
+    if not is_same or there == here or [c for _, c in here.terms] != [1]:  # type: ignore[attr-defined]
+        return ""
+    return here.variables[0] if here.variables else ""  # type: ignore[attr-defined]
+
+
+def _block(steps: Sequence[Step], carried: Sequence[_Carried], added: Additions) -> list[Step]:
+    """What does not depend on the variable, and then the others in an iterate block."""
+    einsums = [e for step in steps for e in step.body]
+    first = carried[0]
+    variable, is_backward = first.variable, first.read > first.written
+    if any(c.variable != variable or (c.read > c.written) != is_backward for c in carried):
+        along = " and ".join(dict.fromkeys(c.variable for c in carried))
+        both = f"along {along}" if "and" in along else f"up and down {along}"
+        raise einsums[0].located(
+            SpecError(f"{einsums[0].name} is carried {both}", hint="carry it one way, in an iterate block")
+        )
+    before = [e for e in einsums if variable not in e.output.variables]
+    body = [e for e in einsums if e not in before]
+    names = {e.name for e in body}
+    if late := next((e for e in before if names & {*e.reads}), None):
+        problem = f"{late.name} has no {variable} and stands among expressions that run once per {variable}"
+        raise late.located(SpecError(problem, hint="move it behind them"))
+    begins = [c.extent + c.read - c.size if is_backward else -c.read for c in carried]
+    return [*before, _counted(body, first, max(0, *begins), is_backward, added)]
+
+
+def _counted(
+    body: Sequence[Einsum], carried: _Carried, begin: int, is_backward: bool, added: Additions
+) -> Iterate:
+    """The block, which counts up from the first turn that finds what it reads."""
+    variable = carried.variable
+    if is_backward:
+        body = [e.counted_back({variable: carried.extent}) for e in body]
+    if begin:
+        turn = added.rank(f"{variable.upper()}_TURN", carried.extent - begin).lower()
+
+        def later(index: Affine) -> Affine:
+            moved = index.constant + begin * index.coefficient(variable)
+            return replace(index.renamed({variable: turn}), constant=moved)
+
+        body = [replace(e.with_indices(later), text="") for e in body]
+        variable = turn
+    return Iterate(variable, tuple(body), body[0].place)
