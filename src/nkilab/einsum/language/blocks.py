@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ...errors import SpecError
 from .additions import Additions
-from .ast import Affine, Cascade, Einsum, Iterate, Step
+from .ast import Access, Affine, Cascade, Einsum, Index, Iterate, Kind, Step
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ def with_blocks(cascade: Cascade) -> Cascade:
             end = last
         own = [c for c in carried if c.reads <= end]
         steps[begin : end + 1] = _block(steps[begin : end + 1], own, added)
-    return added.applied(tuple(steps))
+    every = (_handed_on(s, _turns(s, added), added) if isinstance(s, Iterate) else [s] for s in steps)
+    return added.applied(tuple(step for several in every for step in several))
 
 
 def _carried(cascade: Cascade, steps: Sequence[Step]) -> Iterator[_Carried]:
@@ -100,6 +101,58 @@ def _counted(
             moved = index.constant + begin * index.coefficient(variable)
             return replace(index.renamed({variable: turn}), constant=moved)
 
-        body = [replace(e.with_indices(later), text="") for e in body]
+        body = [e.with_indices(later) for e in body]
         variable = turn
     return Iterate(variable, tuple(body), body[0].place)
+
+
+def _turns(block: Iterate, added: Additions) -> int:
+    return added.sizes.get(block.variable.upper()) or added.extent(block.variable, block.body[0])
+
+
+def _handed_on(block: Iterate, turns: int, added: Additions) -> list[Step]:
+    """A block that reads of each state what the turn before left: older values are copied from turn to turn."""
+    turn, before, copies = Affine(((block.variable, 1),)), list[Step](), list[Einsum]()
+    older: dict[Access, Access] = {}
+    for state in (e.output for e in block.body):
+        axis = next((n for n, i in enumerate(state.indices) if _at(i, turn) is not None), None)
+        reads = [a for e in block.body for a in e.accesses if a.tensor == state.tensor and axis is not None]
+        lags = [(a, _lag(state, a, axis, turn)) for a in reads if axis is not None]
+        known = replace(state, indices=_last(state, axis, turn, added)) if axis is not None else state
+        for lag in range(2, max((lag for _, lag in lags), default=0) + 1):
+            assert axis is not None
+            ranks = [*added.tensors[state.tensor].ranks]
+            start = _at(state.indices[axis], turn) - lag  # type: ignore[operator]
+            ranks[axis] = added.rank(f"{ranks[axis]}_OLDER", turns + 1)
+            name = added.tensor(f"{state.tensor}_older", tuple(ranks), state.tensor, Kind.STATE)
+            at = [
+                Access(name, (*known.indices[:axis], i, *known.indices[axis + 1 :]))
+                for i in (Affine((), 0), turn, replace(turn, constant=1))
+            ]
+            first = (*known.indices[:axis], Affine((), start), *known.indices[axis + 1 :])
+            before.append(Einsum(at[0], (Access(state.tensor, first),), place=block.place))
+            copies.append(Einsum(at[2], (known,), place=block.place))
+            known = at[1]
+            for access in (a for a, own in lags if own == lag):
+                indices = (*access.indices[:axis], turn, *access.indices[axis + 1 :])
+                older[access] = Access(name, indices, access.place)
+    body = [e.reading(lambda a: older.get(a, a)) for e in block.body]
+    return [*before, block.with_body([*copies, *body])]
+
+
+def _at(index: object, turn: Affine) -> int | None:
+    """What an index is beside the variable of a block; None where it is anything else."""
+    return index.constant if isinstance(index, Affine) and index.terms == turn.terms else None
+
+
+def _lag(state: Access, read: Access, axis: int, turn: Affine) -> int:
+    """How many turns ago what is read was written."""
+    written, there = (_at(a.indices[axis], turn) for a in (state, read))
+    return 0 if written is None or there is None else written - there
+
+
+def _last(state: Access, axis: int, turn: Affine, added: Additions) -> tuple[Index, ...]:
+    """Where all that the turn before wrote of a state stands."""
+    every = [*(Affine(((rank.lower(), 1),)) for rank in added.tensors[state.tensor].ranks)]
+    every[axis] = replace(turn, constant=(_at(state.indices[axis], turn) or 0) - 1)
+    return tuple(every)
