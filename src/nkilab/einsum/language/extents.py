@@ -86,7 +86,7 @@ def _reached(cascade: Cascade) -> dict[str, int]:
     reaches: dict[str, int] = {}
     axes = ((e, rank, i) for e in cascade.einsums for a in e.every_access for rank, i in cascade.axes(a))
     for einsum, rank, index in axes:
-        if rank not in cascade.sizes and isinstance(index, Affine) and index.terms and not index.plain:
+        if rank not in cascade.sizes and isinstance(index, Affine) and index.variables and not index.plain:
             reaches[rank] = max(reaches.get(rank, 0), _reach(index.at(cascade.sizes), cascade, einsum))
     return {rank: reach for rank, reach in reaches.items() if reach}
 
