@@ -135,7 +135,7 @@ def _cascade_of(einsums: list[Einsum], scalars: Mapping[str, float], outputs: tu
             every.setdefault(access.tensor, []).append(access)
     # what is written has the ranks of what writes it, the farthest reaching first
     written = sorted((e.output for e in einsums), key=lambda a: all(i.plain for i in a.indices))
-    ranks = {t: _ranks([a for a in written if a.tensor == t] or accesses) for t, accesses in every.items()}
+    ranks = {t: _ranks([*(a for a in written if a.tensor == t), *every[t]]) for t in every}
     tensors = {name: Tensor(name, tuple(own)) for name, own in ranks.items()}
     names = _scalars(einsums)
     for name in scalars:
