@@ -168,8 +168,8 @@ def _planned(
         raise error.located(cascade.einsums[0].place.file, "einsum.expressions") from None
     except PlanError as error:
         if read := unwritten(cascade):
-            told = SpecError(f"{read[1]} is read where nothing has written it", hint="write it before")
-            raise read[0].located(told, read[1]) from error
+            refused = SpecError(f"{read[1]} is read where nothing has written it", hint="write it before")
+            raise read[0].located(refused, read[1]) from error
         raise
     if search.seconds:
         result = searched(Plans(result), search)

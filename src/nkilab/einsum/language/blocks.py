@@ -1,6 +1,6 @@
 """Expressions that read what they themselves wrote at other indices: `S[t+1] = S[t] + X[t]` runs once per t.
 
-Outside of an iterate block such expressions, and those between them, are one: they run in order of the variable.
+Outside of an iterate block such expressions, and those between them, are one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Carried:
 
 
 def with_blocks(cascade: Cascade) -> Cascade:
-    """A cascade, every rank of which has an extent, with iterate blocks for what is carried from turn to turn.
+    """A cascade, every rank of which has an extent, with iterate blocks for what turns hand on.
 
     Raises:
         SpecError: if expressions are carried along two variables, or both ways.
@@ -111,7 +111,7 @@ def _turns(block: Iterate, added: Additions) -> int:
 
 
 def _handed_on(block: Iterate, turns: int, added: Additions) -> list[Step]:
-    """A block that reads of each state what the turn before left: older values are copied from turn to turn."""
+    """A block that reads of each state what the turn before left: older values are copied along."""
     turn, before, copies = Affine(((block.variable, 1),)), list[Step](), list[Einsum]()
     older: dict[Access, Access] = {}
     for state in (e.output for e in block.body):
