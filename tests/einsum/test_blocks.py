@@ -42,9 +42,9 @@ CASES = {
 
 @pytest.mark.parametrize("text", CASES)
 def test_expressions_that_read_what_they_wrote_run_once_per_index(text: str) -> None:
-    given = {"X": X, "G": SIGNS} if "G[" in text else {"X": X}
-    kernel = einsum.compile(text, shapes={name: array.shape for name, array in given.items()}, outputs=["S"])
-    result = kernel(**{name: array.astype(np.float32) for name, array in given.items()})
+    inputs = {"X": X, "G": SIGNS} if "G[" in text else {"X": X}
+    kernel = einsum.compile(text, shapes={name: array.shape for name, array in inputs.items()}, outputs=["S"])
+    result = kernel(**{name: array.astype(np.float32) for name, array in inputs.items()})
     # values of order 100 after at most 12 turns of a few roundings each
     assert np.allclose(result, CASES[text], rtol=1e-5, atol=1e-4)
     assert not any("PLANNED ANOTHER WAY" in change for change in kernel.changes)

@@ -59,10 +59,10 @@ def unwritten(cascade: Cascade) -> tuple[Einsum, Access] | None:
     Args:
         cascade: every rank has an extent. What is chosen by conditions or by tensors is not looked at.
     """
-    held = {name: np.ones(cascade.shape(name), np.bool_) for name in cascade.written}
-    machine = Evaluator(cascade, held, np.bool_)
+    empty = {name: np.ones(cascade.shape(name), np.bool_) for name in cascade.written}
+    machine = Evaluator(cascade, empty, np.bool_)
     for einsum, bound in runs_of(cascade):
-        for access in (a for a in einsum.accesses if a.tensor in held and not a.gathers):
+        for access in (a for a in einsum.accesses if a.tensor in empty and not a.gathers):
             own = [v for v in access.variables if v not in bound]
             extents = [machine.extent(v, einsum) for v in own]
             read = machine.operand(access, machine.grids(einsum, own, bound), extents)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...errors import SpecError
 from .ast import Affine, Cascade, Digit, Einsum, Iterate, Tensor, is_variable
-from .blocks import with_blocks
+from .carried import with_blocks
 from .digits import without_digits
 from .shorthand import written_out
 
