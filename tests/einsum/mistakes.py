@@ -85,6 +85,7 @@ MISTAKES = (
     product("shape-rank", _SHAPE, "shape: {K: 256, M: 512, J: 512, L: 4}"),
     product("size", "J: 512}", "J: 99999999999}"),
     product("number", "[k, m] . YS[k, j]", "[k, m] . YS[k, j] . 1e39"),
+    product("whole-number", _SHAPE, _SHAPE + "\n  scalars: {seed: 16777217}"),
     product("reads-itself", "XS[k, m] = XH", "XS[k, m] = XS"),
     product("output-twice", "cascade-outputs: [ZH]", "cascade-outputs: [ZH, ZH]"),
     product(

@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any
 
 from ..argument_checks import mapping, need, seconds, whole
-from ..errors import UnsupportedError, UsageError, shown
+from ..errors import SpecError, UnsupportedError, UsageError, shown
 from ..machine import Machine, machine_named
 from ..tiles.dtypes import as_dtype
 from ..tracebacks import public
@@ -30,13 +30,14 @@ from .mapped.complete import is_whole
 from .mapped.copies import copied
 from .mapped.kernel import Compiled, guide_of, kernel_of, planned
 from .mapped.parts import with_parts
-from .plan.context import Plan
+from .plan.context import Plan, PlanError
 from .plan.forwards import need_forward_indices
 from .plan.lower import lower
 from .plan.normal import live
 from .probes import Verdict, verdicts
 from .prove import proved
 from .ranged import compiled_over
+from .reference import unwritten
 from .search import Plans, Search, searched
 from .timed import best_timed
 from .tree.nodes import Kernel
@@ -153,6 +154,11 @@ def _planned(
     except UnsupportedError as error:
         # where it is of no single Einsum
         raise error.located(cascade.einsums[0].place.file, "einsum.expressions") from None
+    except PlanError as error:
+        if read := unwritten(cascade):
+            refused = SpecError(f"{read[1]} is read where nothing has written it", hint="write it before")
+            raise read[0].located(refused, read[1]) from error
+        raise
     if search.seconds:
         result = searched(Plans(result), search)
     dropped = tuple(f"left out: {name}, which nothing reads" for name in unread)

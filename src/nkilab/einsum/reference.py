@@ -53,6 +53,27 @@ def evaluate(cascade: Cascade, arrays: Mapping[str, Any], dtype: Any = np.float6
     return held
 
 
+def unwritten(cascade: Cascade) -> tuple[Einsum, Access] | None:
+    """The first access that reads what nothing has written by then; None if none does.
+
+    Args:
+        cascade: every rank has an extent. What is chosen by conditions or by tensors is not looked at.
+    """
+    empty = {name: np.ones(cascade.shape(name), np.bool_) for name in cascade.written}
+    machine = Evaluator(cascade, empty, np.bool_)
+    for einsum, bound in runs_of(cascade):
+        for access in (a for a in einsum.accesses if a.tensor in empty and not a.gathers):
+            own = [v for v in access.variables if v not in bound]
+            extents = [machine.extent(v, einsum) for v in own]
+            read = machine.operand(access, machine.grids(einsum, own, bound), extents)
+            if einsum.condition is None and np.any(read):
+                return einsum, access
+        kept = [v for v in einsum.output.variables if v not in bound]
+        zeros = np.zeros([machine.extent(v, einsum) for v in kept], np.bool_)
+        machine.store(einsum, bound, kept, zeros)
+    return None
+
+
 class Evaluator:
     """Runs Einsums on arrays; `bound` gives variables that have one value."""
 

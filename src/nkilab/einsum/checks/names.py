@@ -24,6 +24,8 @@ BESIDE_KERNEL = ("pack", "unpack")
 MOST_ELEMENTS = 1 << 40
 MOST_EXTENT = 1 << 31
 LARGEST = float(np.finfo(np.float32).max)
+# whole numbers beyond are meant as magnitudes
+MOST_EXACT = 1 << 53
 
 
 def check_cascade(spec: Spec) -> Iterator[Finding]:
@@ -87,10 +89,17 @@ def _numbers(spec: Spec) -> Iterator[Finding]:
     for einsum in spec.cascade.einsums:
         node = Node(None, "einsum.expressions", einsum.place)
         values = [o.value for o in einsum.operands if isinstance(o, Scalar)]
+        values += [number for p in einsum.positions for _, number in (("", p.index.constant), *p.index.terms)]
         numbers += [("a number", value, node) for value in (*values, einsum.otherwise)]
     for what, value, node in numbers:
         if value != value or LARGEST < abs(value) < inf:
             yield found("number", node, what=what, value=shown(value), most=f"{LARGEST:.3g}")
+        elif (
+            float(value).is_integer()
+            and abs(value) < MOST_EXACT
+            and (near := int(np.float32(value))) != value
+        ):
+            yield found("whole-number", node, what=what, value=int(value), near=near)
 
 
 def _outputs(spec: Spec) -> Iterator[Finding]:

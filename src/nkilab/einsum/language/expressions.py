@@ -181,7 +181,7 @@ class Reader:
             names = ", ".join(read.reduced)
             raise self.fail(
                 f"{names} vanishes from the right to the left and nothing reduces it",
-                "write ';; V add' or another operator, or keep the variable on the left",
+                f"write ';; V add' or sum(..., {names}) in a formula, or keep the variable on the left",
                 0,
             )
 

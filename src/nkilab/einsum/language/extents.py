@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...errors import SpecError
 from .ast import Affine, Cascade, Digit, Einsum, Iterate, Tensor, is_variable
+from .carried import with_blocks
 from .digits import without_digits
 from .shorthand import written_out
 
@@ -32,6 +33,7 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
             )
     for einsum, block in known.walk():
         _extents(einsum, block, known)
+    known = with_blocks(known)
     parted = without_digits(known)
     for einsum, block in parted.walk():
         _check_bounds(einsum, _extents(einsum, block, parted), parted)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os.path import exists
 from pathlib import Path
 from typing import Any
 
 from ...errors import FileError, SpecError, UsageError, shown
-from .ast import Affine, Cascade, Einsum, Place, Scalar, Tensor
+from .ast import Access, Affine, Cascade, Einsum, Place, Scalar, Tensor
 from .expressions import read_einsum
 from .formulas import NAME, read_expression
 from .sources import Source, source_of_file, without_prose
@@ -128,15 +128,15 @@ def _from_expressions(text: str, scalars: Mapping[str, float], outputs: tuple[st
 
 
 def _cascade_of(einsums: list[Einsum], scalars: Mapping[str, float], outputs: tuple[str, ...]) -> Cascade:
-    tensors: dict[str, Tensor] = {}
+    every: dict[str, list[Access]] = {}
     for einsum in einsums:
-        for access in (
-            *einsum.accesses,
-            einsum.output,
-            *(g.access for a in einsum.every_access for g in a.gathers),
-        ):
-            ranks = tuple(_rank(i, access.tensor, n) for n, i in enumerate(access.indices))
-            tensors.setdefault(access.tensor, Tensor(access.tensor, ranks))
+        gathers = (g.access for a in einsum.every_access for g in a.gathers)
+        for access in (*einsum.accesses, einsum.output, *gathers):
+            every.setdefault(access.tensor, []).append(access)
+    # what is written has the ranks of what writes it, the farthest reaching first
+    written = sorted((e.output for e in einsums), key=lambda a: all(i.plain for i in a.indices))
+    ranks = {t: _ranks([*(a for a in written if a.tensor == t), *every[t]]) for t in every}
+    tensors = {name: Tensor(name, tuple(own)) for name, own in ranks.items()}
     names = _scalars(einsums)
     for name in scalars:
         if name not in names:
@@ -154,8 +154,12 @@ def _scalars(einsums: list[Einsum]) -> list[str]:
     return [o.name for e in einsums for o in e.operands if isinstance(o, Scalar) and o.name]
 
 
-def _rank(index: Any, tensor: str, axis: int) -> str:
-    """The rank of an axis: that of the variable that indexes it alone, else one of its own."""
-    if isinstance(index, Affine) and index.plain:
-        return index.plain.upper()
-    return f"{tensor}_{axis}"
+def _ranks(accesses: Sequence[Access]) -> Iterator[str]:
+    """The rank of every axis: that of the variable that indexes it alone, else one of its own.
+
+    What counts is the first index with a name: numbers and gathered indices name no rank.
+    """
+    for axis in range(len(accesses[0].indices)):
+        indices = [a.indices[axis] for a in accesses if axis < len(a.indices)]
+        plain = next((i.plain for i in indices if isinstance(i, Affine) and i.terms), "")
+        yield plain.upper() or f"{accesses[0].tensor}_{axis}"

@@ -173,6 +173,10 @@ def _steps(node: Node, taken: set[str]) -> list[Step]:
     if set(held) != {"iterate", "body"}:
         raise node.fail("an iterate block has the keys iterate and body")
     entries = held["body"].items()
+    for nested in (n for n in entries if isinstance(n.value, dict)):
+        raise nested.fail(
+            "a block stands in a block", "iterate one variable, and scan or reduce along the other"
+        )
     body = tuple(e for n in entries for e in read_expression(n.text(), n.place, n.path, taken))
     return [Iterate(held["iterate"].text(), body, held["iterate"].place)]
 

@@ -87,7 +87,9 @@ class Scans:
 
     def source(self, einsum: Einsum) -> Einsum | None:
         """The scan of the nest whose values a recurrence hands on; None if it lies elsewhere."""
-        return next((e for e in self.einsums if e is not einsum and e.output == einsum.operands[0]), None)
+        scans = [e for e in self.einsums if e.recurrence and e.recurrence.kind == "scan" and e is not einsum]
+        is_scan = einsum.recurrence is not None and einsum.recurrence.kind == "scan"
+        return None if is_scan else next((e for e in scans if e.output == einsum.operands[0]), None)
 
     def is_handed_on(self, einsum: Einsum) -> bool:
         """Whether a later tile, or who reads the last value, needs the last column of a recurrence."""

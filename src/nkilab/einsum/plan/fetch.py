@@ -119,14 +119,10 @@ def may_turn(storage: Storage, access: Access, part: str, free: str) -> bool:
 
 
 def key_of(want: Want, storage: Storage) -> Hashable:
-    """What a fetched tile is known by in the scope that holds it."""
-    return (
-        want.access.tensor,
-        tuple(positions(want.access, want.spans)),
-        want.part if want.has(want.part) else want.rows.most,
-        want.free if want.has(want.free) else "",
-        storage.version,
-    )
+    """What a fetched tile is known by in the scope that holds it: by axes, as S[i, j] and S[j, i] differ."""
+    part, free = (want.access.axis_of(v) if want.has(v) else None for v in (want.part, want.free))
+    rows = want.rows.most if part is None else 0
+    return (want.access.tensor, *positions(want.access, want.spans), (part, free, rows), storage.version)
 
 
 def is_fetched(ctx: Context, want: Want) -> bool:

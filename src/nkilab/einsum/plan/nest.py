@@ -261,6 +261,12 @@ class Nest:
         for other in (o for o in others if o.is_pending_op and id(o) not in fused):
             if any(home and v.view and v.view.buffer is home.buffer for v in other.inside(is_pending=True)):
                 tile.view(other)
+        for name in {t for e in later for t in e.reads} & self.locals.keys():
+            copied = self.locals[name]
+            if home and copied is not value and copied.view and copied.view.buffer is home.buffer:
+                made = (self.new_column if copied.is_column else self.new)(f"{name.lower()}_tile")
+                tile.into(copied, made)
+                copied.view = made
 
     def sum_along(self, einsum: Einsum, value: Value, sums: list[Partial], tile: Tile) -> Partial | None:
         """The sum of a value's rows that the instruction which computes it can take along."""

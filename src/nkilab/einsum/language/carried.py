@@ -1,0 +1,158 @@
+"""Expressions that read what they themselves wrote at other indices: `S[t+1] = S[t] + X[t]` runs once per t.
+
+Outside of an iterate block such expressions, and those between them, are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ...errors import SpecError
+from .additions import Additions
+from .ast import Access, Affine, Cascade, Einsum, Index, Iterate, Kind, Step
+
+
+@dataclass(frozen=True)
+class _Carried:
+    """What one turn leaves to others: between a reading step and the step that writes, at or behind it."""
+
+    reads: int
+    writes: int
+    variable: str
+    read: int  # constants of the two indices
+    written: int
+    size: int  # of the axis
+    extent: int  # of the variable
+
+
+def with_blocks(cascade: Cascade) -> Cascade:
+    """A cascade, every rank of which has an extent, with iterate blocks for what turns hand on.
+
+    Raises:
+        SpecError: if expressions are carried along two variables, or both ways.
+    """
+    steps, added = [*cascade.steps], Additions(cascade)
+    while carried := [*_carried(cascade, steps)]:
+        begin, end = min(c.reads for c in carried), 0
+        # what overlaps runs together
+        while (last := max(c.writes for c in carried if c.reads <= max(begin, end))) > end:
+            end = last
+        own = [c for c in carried if c.reads <= end]
+        steps[begin : end + 1] = _block(steps[begin : end + 1], own, added)
+    every = (_handed_on(s, _turns(s, added), added) if isinstance(s, Iterate) else [s] for s in steps)
+    return added.applied(tuple(step for several in every for step in several))
+
+
+def _carried(cascade: Cascade, steps: Sequence[Step]) -> Iterator[_Carried]:
+    plain = [(n, step) for n, step in enumerate(steps) if isinstance(step, Einsum)]
+    pairs = ((r, reader, w, writer) for w, writer in plain for r, reader in plain if r <= w)
+    for reads, reader, writes, writer in pairs:
+        for access in (a for a in reader.accesses if a.tensor == writer.name):
+            axes = zip(cascade.tensors[writer.name].ranks, access.indices, writer.output.indices, strict=True)
+            for rank, there, here in axes:
+                variable = _moved(there, here)
+                extent = cascade.extent(variable, writer) if variable else 0
+                if variable and abs(here.constant - there.constant) < extent:  # type: ignore[union-attr]
+                    ends = there.constant, here.constant  # type: ignore[union-attr]
+                    yield _Carried(reads, writes, variable, *ends, cascade.sizes[rank], extent)
+
+
+def _moved(there: object, here: object) -> str:
+    """The variable by which alone two indices of an axis count, at different places; "" if none does."""
+    is_same = isinstance(there, Affine) and isinstance(here, Affine) and there.terms == here.terms
+    if not is_same or there == here or [c for _, c in here.terms] != [1]:  # type: ignore[attr-defined]
+        return ""
+    return here.variables[0] if here.variables else ""  # type: ignore[attr-defined]
+
+
+def _block(steps: Sequence[Step], carried: Sequence[_Carried], added: Additions) -> list[Step]:
+    """What does not depend on the variable, and then the others in an iterate block."""
+    einsums = [e for step in steps for e in step.body]
+    first = carried[0]
+    variable, is_backward = first.variable, first.read > first.written
+    if any(c.variable != variable or (c.read > c.written) != is_backward for c in carried):
+        along = " and ".join(dict.fromkeys(c.variable for c in carried))
+        both = f"along {along}" if "and" in along else f"up and down {along}"
+        raise einsums[0].located(
+            SpecError(f"{einsums[0].name} is carried {both}", hint="carry it one way, in an iterate block")
+        )
+    before = [e for e in einsums if variable not in e.output.variables]
+    body = [e for e in einsums if e not in before]
+    names = {e.name for e in body}
+    if late := next((e for e in before if names & {*e.reads}), None):
+        problem = f"{late.name} has no {variable} and stands among expressions that run once per {variable}"
+        raise late.located(SpecError(problem, hint="move it behind them"))
+    begins = [c.extent + c.read - c.size if is_backward else -c.read for c in carried]
+    return [*before, _counted(body, first, max(0, *begins), is_backward, added)]
+
+
+def _counted(
+    body: Sequence[Einsum], carried: _Carried, begin: int, is_backward: bool, added: Additions
+) -> Iterate:
+    """The block, which counts up from the first turn that finds what it reads."""
+    variable = carried.variable
+    if is_backward:
+        body = [e.counted_back({variable: carried.extent}) for e in body]
+    if begin:
+        turn = added.rank(f"{variable.upper()}_TURN", carried.extent - begin).lower()
+
+        def later(index: Affine) -> Affine:
+            moved = index.constant + begin * index.coefficient(variable)
+            return replace(index.renamed({variable: turn}), constant=moved)
+
+        body = [e.with_indices(later) for e in body]
+        variable = turn
+    return Iterate(variable, tuple(body), body[0].place)
+
+
+def _turns(block: Iterate, added: Additions) -> int:
+    return added.sizes.get(block.variable.upper()) or added.extent(block.variable, block.body[0])
+
+
+def _handed_on(block: Iterate, turns: int, added: Additions) -> list[Step]:
+    """A block that reads of each state what the turn before left: older values are copied along."""
+    turn, before, copies = Affine(((block.variable, 1),)), list[Step](), list[Einsum]()
+    older: dict[Access, Access] = {}
+    for state in (e.output for e in block.body):
+        axis = next((n for n, i in enumerate(state.indices) if _at(i, turn) is not None), None)
+        reads = [a for e in block.body for a in e.accesses if a.tensor == state.tensor and axis is not None]
+        lags = [(a, _lag(state, a, axis, turn)) for a in reads if axis is not None]
+        known = replace(state, indices=_last(state, axis, turn, added)) if axis is not None else state
+        for lag in range(2, max((lag for _, lag in lags), default=0) + 1):
+            assert axis is not None
+            ranks = [*added.tensors[state.tensor].ranks]
+            start = _at(state.indices[axis], turn) - lag  # type: ignore[operator]
+            ranks[axis] = added.rank(f"{ranks[axis]}_OLDER", turns + 1)
+            name = added.tensor(f"{state.tensor}_older", tuple(ranks), state.tensor, Kind.STATE)
+            at = [
+                Access(name, (*known.indices[:axis], i, *known.indices[axis + 1 :]))
+                for i in (Affine((), 0), turn, replace(turn, constant=1))
+            ]
+            first = (*known.indices[:axis], Affine((), start), *known.indices[axis + 1 :])
+            before.append(Einsum(at[0], (Access(state.tensor, first),), place=block.place))
+            copies.append(Einsum(at[2], (known,), place=block.place))
+            known = at[1]
+            for access in (a for a, own in lags if own == lag):
+                indices = (*access.indices[:axis], turn, *access.indices[axis + 1 :])
+                older[access] = Access(name, indices, access.place)
+    body = [e.reading(lambda a: older.get(a, a)) for e in block.body]
+    return [*before, block.with_body([*copies, *body])]
+
+
+def _at(index: object, turn: Affine) -> int | None:
+    """What an index is beside the variable of a block; None where it is anything else."""
+    return index.constant if isinstance(index, Affine) and index.terms == turn.terms else None
+
+
+def _lag(state: Access, read: Access, axis: int, turn: Affine) -> int:
+    """How many turns ago what is read was written."""
+    written, there = (_at(a.indices[axis], turn) for a in (state, read))
+    return 0 if written is None or there is None else written - there
+
+
+def _last(state: Access, axis: int, turn: Affine, added: Additions) -> tuple[Index, ...]:
+    """Where all that the turn before wrote of a state stands."""
+    every = [*(Affine(((rank.lower(), 1),)) for rank in added.tensors[state.tensor].ranks)]
+    every[axis] = replace(turn, constant=(_at(state.indices[axis], turn) or 0) - 1)
+    return tuple(every)

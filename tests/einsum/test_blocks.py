@@ -1,0 +1,106 @@
+"""What runs once per index because it reads what it wrote at another: against loops in NumPy."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from nkilab import einsum
+from nkilab.errors import SpecError
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((12, 9))
+SIGNS = np.where(RNG.random(9) < 0.5, -1.0, 1.0)
+
+
+def _loop(
+    first: list[np.ndarray], step: Callable[[list[np.ndarray], int], np.ndarray], upto: int
+) -> np.ndarray:
+    rows = [*first]
+    while len(rows) < upto:
+        rows.append(step(rows, len(rows)))
+    return np.array(rows)
+
+
+def _product_of_two(rows: list[np.ndarray], n: int) -> np.ndarray:
+    return 0.5 * rows[-1] - 0.3 * rows[-2] * rows[-1] + X[n]
+
+
+CASES = {
+    "S[0, m] = 0\nS[t+1, m] = S[t, m] + X[t, m]": np.concatenate([np.zeros((1, 9)), X.cumsum(0)]),
+    "S[0, m] = X[0, m]\nS[t, m] = max(S[t-1, m], X[t, m])": np.maximum.accumulate(X),
+    "S[T, m] = 0\nS[t, m] = X[t, m] + 0.9 * S[t+1, m]": _loop(
+        [np.zeros(9)], lambda rows, n: X[12 - n] + 0.9 * rows[-1], 13
+    )[::-1],
+    "A[0, m] = 1\nB[0, m] = 0\nA[t+1, m] = 0.8 * A[t, m] - G[m] * B[t, m]\n"
+    "B[t+1, m] = 0.8 * B[t, m] + G[m] * A[t, m]\nS[t, m] = A[t+1, m] * X[t, m]": X
+    * ((0.8 + 1j * SIGNS) ** np.arange(1, 13)[:, None]).real,
+    "S[0, m] = X[0, m]\nS[1, m] = X[1, m]\n"
+    "S[t, m] = 0.5 * S[t-1, m] - 0.3 * S[t-2, m] * S[t-1, m] + X[t, m]": _loop([*X[:2]], _product_of_two, 12),
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_expressions_that_read_what_they_wrote_run_once_per_index(text: str) -> None:
+    inputs = {"X": X, "G": SIGNS} if "G[" in text else {"X": X}
+    kernel = einsum.compile(text, shapes={name: array.shape for name, array in inputs.items()}, outputs=["S"])
+    result = kernel(**{name: array.astype(np.float32) for name, array in inputs.items()})
+    # values of order 100 after at most 12 turns of a few roundings each
+    assert np.allclose(result, CASES[text], rtol=1e-5, atol=1e-4)
+    assert not any("PLANNED ANOTHER WAY" in change for change in kernel.changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("S[0, m] = 0\nS[t+1, m] = S[t, m] + S[t+2, m]", "2:1: .*: S is carried up and down t\n"),
+        ("S[0, m] = 0\nS[t+1, m+1] = S[t, m] + S[t+1, m]", "2:1: .*: S is carried along t and m\n"),
+        (
+            "S[0, m] = 0\nA[t, m] = S[t, m] * X[t, m]\nB[m] = A[0, m]\nS[t+1, m] = A[t, m] + B[m]",
+            "B has no t and stands among expressions that run once per t\n",
+        ),
+        (
+            "S[0, m] = X[0, m]\nS[t, m] = S[t, m] + X[t, m]",
+            r"S\[t, m\] is read where nothing has written it\n",
+        ),
+    ],
+)
+def test_what_is_carried_another_way_is_refused_at_its_line(text: str, problem: str) -> None:
+    with pytest.raises(SpecError, match=problem):
+        einsum.compile(text, sizes={"T": 12, "M": 9})
+
+
+@pytest.mark.parametrize("size", [8, 128])
+def test_a_square_matrix_and_its_transpose_are_two_tiles(size: int) -> None:
+    x = RNG.standard_normal((size, size)).astype(np.float32)
+    assert np.array_equal(einsum.compile("Z[i, j] = S[i, j] - S[j, i]", shapes={"S": x.shape})(x), x - x.T)
+
+
+def test_a_copy_of_a_state_keeps_what_it_was_before_the_state_is_overwritten() -> None:
+    text = """
+    Y[0, m] = 1
+    D[0, m] = 2
+    D[t+1, m] = Y[t, m]
+    Y[t+1, m] = D[t, m] * Y[t, m] + X[t, m]
+    """
+    before, now = np.full(9, 2.0), np.ones(9)
+    for row in X[:6]:
+        before, now = now, before * now + row
+    result = einsum.compile(text, shapes={"X": (6, 9)})(X[:6].astype(np.float32))
+    assert np.allclose(result[-1], now, rtol=1e-4)
+
+
+def test_a_state_as_a_coefficient_of_another_scan_is_read_a_turn_late() -> None:
+    text = """
+    A[m, 0] = 2
+    B[m, 0] = 0
+    A[m, t+1] = max(B[m, t], A[m, t])
+    B[m, t+1] = 0.9 * B[m, t] + X[m, t]
+    Z[m, t] = A[m, t+1] * A[m, t]
+    """
+    a, b, products = np.full(12, 2.0), np.zeros(12), []
+    for column in X.T:
+        a, b, old = np.maximum(a, b), 0.9 * b + column, a
+        products.append(a * old)
+    kernel = einsum.compile(text, shapes={"X": X.shape}, outputs=["Z"])
+    assert np.allclose(kernel(X.astype(np.float32)), np.array(products).T, rtol=1e-5)
