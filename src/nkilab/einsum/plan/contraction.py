@@ -61,16 +61,16 @@ class Contraction:
         self.parts: Parts | None = None  # what of the moving operand stays on chip over turns
         # rows of an image that tiles of the systolic array take beside each other, and where these are
         self.panels, self.places = list[Span](), list[tuple[int, ...]]()
-        # what takes the tiles of the result out of PSUM, given what they cover; None if they are kept
+        # what takes the tiles of the result out of PSUM, given what they cover, and where that leads; None: kept
         self.ending: Callable[[dict[str, Span]], None] | None = None
+        self.results = list[tuple[Access, Target]]()
 
     def lower(self) -> None:
         """Append the nest."""
         product, build = self.product, self.ctx.build
+        self.target = Target(None, None)
         if self.ending is None:
             self.target = targets_of(self.ctx, self.einsum, self.outer, product.part or self.wanted())
-        else:
-            self.target = Target(None, None)
         operands = Operands(self.ctx, self.einsum, product, self.spans, self.dtype)
         self.stack, self.padded = operands.stack, operands.held
         operands.stage_small(self.is_staged)
@@ -343,13 +343,13 @@ class Contraction:
         return self.tile(self.product.free, width)
 
     def is_straight(self) -> bool:
-        product, output = self.product, self.einsum.output
-        order = [v for i in output.indices for v in i.variables]
-        tile = self.target.tile
-        if tile is not None and tile.part_variable(output) != product.part:
-            return False
-        if self.target.hbm is not None and product.part and product.free:
-            return order.index(product.part) < order.index(product.free)
+        part, free = self.product.part, self.product.free
+        for output, target in self.results or [(self.einsum.output, self.target)]:
+            order = [v for i in output.indices for v in i.variables]
+            if target.tile is not None and target.tile.part_variable(output) != part:
+                return False
+            if target.hbm is not None and part and free and order.index(part) > order.index(free):
+                return False
         return True
 
     def abreast(self) -> tuple[list[tuple[int, ...]], int]:

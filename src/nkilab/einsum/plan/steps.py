@@ -455,14 +455,13 @@ class Lowering:
         """Lower a product, with the cluster that takes its tiles out of PSUM; whether it did so."""
         ctx, product = self.ctx, nest.product
         batch = [v for v in product.outer if is_batch(ctx, nest.einsum, product.part, product.free, v)]
-        results = []
         if ending and not batch:
             # places of all that the tiles of the product lead to
             kept = [e for e in ending if e.name in behind or e.name in ctx.cascade.outputs]
-            results = [targets_of(ctx, e, nest.outer, product.part).hbm for e in kept]
+            nest.results = [(e.output, targets_of(ctx, e, nest.outer, product.part)) for e in kept]
             nest.ending = partial(self.lower_cluster, ending, behind)
         nest.lower()
-        for hbm in (r for r in results if r is not None):
+        for hbm in (target.hbm for _, target in nest.results if target.hbm is not None):
             hbm.depth = ctx.build.depth
         return bool(ending) and not batch
 
