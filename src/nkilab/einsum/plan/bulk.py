@@ -37,6 +37,11 @@ def turned_in_bulk(ctx: Context, want: Want, storage: Storage, into: Callable[[S
     return True
 
 
+def is_turned_in_bulk(ctx: Context, want: Want, storage: Storage) -> bool:
+    """Whether what is wanted may be brought on chip transposed, many rows at once."""
+    return _Bulk(ctx, want, storage, lambda _, __: View(storage.buffer, ())).is_possible
+
+
 def turned_in_psum(ctx: Context, want: Want, storage: Storage) -> View | None:
     """What is wanted as a transposed tile in PSUM, if it fits into one bank; None if it does not."""
     plan = _Bulk(ctx, want, storage, lambda _, __: View(storage.buffer, ()))

@@ -12,7 +12,7 @@ from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Cut, View, all_of
 from .build import Span, point, whole
-from .bulk import turned_in_bulk
+from .bulk import is_turned_in_bulk, turned_in_bulk
 from .context import Context, part_of
 from .fetch import fetch, is_few, lies_right, turn, two_axes
 from .storage import Storage, positions
@@ -41,6 +41,10 @@ class Filling:
     def lower(self) -> None:
         """Fill it at once, or block of partitions by block, along the last of its free axes."""
         if self.is_done_at_once():
+            return
+        if pieces := self.blocks_and_rest():
+            for piece in pieces:
+                piece.lower()
             return
         ctx, last = self.ctx, self.last_free
         rest = tuple(n for n in self.free if n != last)
@@ -75,6 +79,20 @@ class Filling:
         if self.source.is_hbm and is_column and self.loaded_as_rows():
             return True
         return self.turned_in_bulk() or (is_column and self.dealt_out())
+
+    def blocks_and_rest(self) -> list[Filling]:
+        """Whole blocks of an axis, if they may come at once, and what is left of it; else nothing."""
+        lanes, blocks, pieces = self.ctx.lanes, self, list[Filling]()
+        for v in filter(None, dict.fromkeys((self.last_free, self.part))):
+            total = self.at[v].count.value or 0
+            if total <= 2 * lanes or not total % lanes:
+                continue
+            start, many = self.at[v].start, total - total % lanes
+            spans = whole(many, start), whole(total - many, start + many)
+            blocks, pieces = blocks.over(v, spans[0]), [self.over(v, span) for span in spans]
+        is_loaded = blocks.source.is_hbm and blocks.is_loaded_in_blocks
+        is_turned = blocks.is_turned_at_once and blocks.blocks_of_a_bank > 1
+        return pieces if is_loaded or is_turned or blocks.is_turned_in_bulk else []
 
     @property
     def is_cast_whole(self) -> bool:
@@ -210,12 +228,19 @@ class Filling:
         with ctx.build.tiles("b", total, lanes) as block:
             self.over(free, columns.tile(block)).turned(free)
 
-    def turned_in_bulk(self) -> bool:
-        """Fill a tile whose partitions run along the last axis in HBM; whether it is done."""
+    @property
+    def is_turned_in_bulk(self) -> bool:
+        """Whether its partitions run along the last axis in HBM, and many rows may be transposed together."""
         is_last = bool(self.part and self.free) and self.access.indices[-1].plain == self.part
-        last = self.last_free
         if not self.source.is_hbm or not is_last or (len(self.free) > 1 and self.has_extents):
             return False
+        return is_turned_in_bulk(self.ctx, self.want(self.part, self.last_free), self.source)
+
+    def turned_in_bulk(self) -> bool:
+        """Fill a tile whose partitions run along the last axis in HBM; whether it is done."""
+        if not self.is_turned_in_bulk:
+            return False
+        last = self.last_free
 
         def into(columns: Span, rows: Span) -> View:
             block = self.over(self.part, self.rows.tile(columns))
