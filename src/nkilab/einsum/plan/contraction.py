@@ -61,7 +61,7 @@ class Contraction:
         self.parts: Parts | None = None  # what of the moving operand stays on chip over turns
         # rows of an image that tiles of the systolic array take beside each other, and where these are
         self.panels, self.places = list[Span](), list[tuple[int, ...]]()
-        # what takes the tiles of the result out of PSUM, given what they cover, if anything, and where that leads
+        # what takes the tiles of the result out of PSUM, given what they cover, if any, and where that leads
         self.ending: Callable[[dict[str, Span]], None] | None = None
         self.results = list[tuple[Access, Target]]()
 

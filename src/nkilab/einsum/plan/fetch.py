@@ -349,15 +349,21 @@ def _loaded_turned(ctx: Context, want: Want, storage: Storage) -> View:
         return in_psum
     tile = ctx.tile(f"{want.access.tensor.lower()}_turned", want.rows, columns, storage.buffer.dtype)
 
-    def place(rows: Span, block: Span) -> View:
-        return part_of(tile.buffer, rows.count, block.count, block.start)
+    many = (columns.count.value or 0) // ctx.lanes * ctx.lanes
+    # whole blocks may come at once, what is left of them not
+    pieces = [whole(many), whole(columns.most - many, expr(many))]
+    for piece in pieces if ctx.lanes < many < columns.most else [Span(ZERO, columns.count, columns.most)]:
+        own = Want(want.access, {**want.spans, want.free: columns.tile(piece)}, want.part, want.free, storage)
 
-    if want.rows.most <= ctx.lanes and turned_in_bulk(ctx, want, storage, place):
-        return tile
-    with ctx.build.pieces(want.free, columns, ctx.lanes) as block:
-        spans = {**want.spans, want.free: columns.tile(block)}
-        straight = fetch(ctx, Want(want.access, spans, want.free, want.part, storage))
-        turn(ctx, straight, columns_of(tile, block.start, block.count), want.rows.most)
+        def place(rows: Span, block: Span, first: Expr = piece.start) -> View:
+            return part_of(tile.buffer, rows.count, block.count, first + block.start)
+
+        if want.rows.most <= ctx.lanes and turned_in_bulk(ctx, own, storage, place):
+            continue
+        with ctx.build.pieces(want.free, own.columns, ctx.lanes) as block:
+            spans = {**own.spans, want.free: own.columns.tile(block)}
+            straight = fetch(ctx, Want(want.access, spans, want.free, want.part, storage))
+            turn(ctx, straight, columns_of(tile, piece.start + block.start, block.count), want.rows.most)
     return tile
 
 
