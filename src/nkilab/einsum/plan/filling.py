@@ -40,11 +40,11 @@ class Filling:
 
     def lower(self) -> None:
         """Fill it at once, or block of partitions by block, along the last of its free axes."""
-        if self.is_done_at_once():
-            return
         if pieces := self.blocks_and_rest():
             for piece in pieces:
                 piece.lower()
+            return
+        if self.is_done_at_once():
             return
         ctx, last = self.ctx, self.last_free
         rest = tuple(n for n in self.free if n != last)
@@ -85,9 +85,10 @@ class Filling:
         lanes, blocks, pieces = self.ctx.lanes, self, list[Filling]()
         for v in filter(None, dict.fromkeys((self.last_free, self.part))):
             total = self.at[v].count.value or 0
-            if total <= 2 * lanes or not total % lanes:
+            unit = lanes * (self.blocks_together if v == self.part else 1)
+            if total <= 2 * lanes or not total % unit or self.is_cast_whole:
                 continue
-            start, many = self.at[v].start, total - total % lanes
+            start, many = self.at[v].start, total - total % unit
             spans = whole(many, start), whole(total - many, start + many)
             blocks, pieces = blocks.over(v, spans[0]), [self.over(v, span) for span in spans]
         is_loaded = blocks.source.is_hbm and blocks.is_loaded_in_blocks
@@ -290,16 +291,26 @@ class Filling:
         if source.is_hbm or source.buffer.memory == nodes.PSUM or not is_wide or not self.tile.has_blocks:
             return False
         columns, total, lanes = self.at[self.free[0]], self.rows.count.value, self.tile.lanes
-        if source.part_variable(self.access) != self.free[0] or columns.count.value is None or total is None:
+        if source.part_variable(self.access) != self.free[0] or total is None:
             return False
-        if columns.most > lanes and columns.most % lanes:
+        if columns.most > lanes and (columns.most % lanes or columns.count.value is None):
             return False
-        return self.rows.start.value == 0 and total % lanes == 0
+        start = self.rows.start.value
+        return start is not None and start % lanes == total % lanes == 0
 
     @property
     def of_a_bank(self) -> int:
         """Elements of the source's type in a bank of PSUM."""
         return self.ctx.bank_bytes // self.source.itemsize
+
+    @property
+    def blocks_together(self) -> int:
+        """Blocks that are worth being transposed into a bank together, apart from what is left; 1 for all."""
+        blocks = self.rows.most // self.ctx.lanes
+        if self.source.is_hbm or len(self.free) != 1 or blocks < 2:
+            return 1
+        most = self.of_a_bank // min(self.at[self.free[0]].most, self.ctx.lanes)
+        return most if -(-blocks // most) < blocks // max(self.blocks_of_a_bank, 1) else 1
 
     @property
     def blocks_of_a_bank(self) -> int:
@@ -330,7 +341,8 @@ class Filling:
         is_paired = pairs > 0 and not rest
         if not is_paired or ctx.pick(what, ("VectorE", "VectorE and ScalarE")) == "VectorE":
             with ctx.build.tiles("r", columns.most, each) as rows:
-                self.turned_rows(rows, "")
+                is_one = rows.most == columns.most
+                self.turned_rows(Span(ZERO, columns.count, columns.most) if is_one else rows, "")
             return
         with ctx.build.loop("r", pairs) as pair:
             for n, engine in enumerate(engines):
@@ -347,11 +359,11 @@ class Filling:
             block = whole(lanes, self.rows.start + b * lanes)
             here = self.over(free, Span(start, count, inner.most)).over(self.part, block)
             straight = fetch(ctx, here.want(free, self.part))
-            into = View(psum, (Cut(ZERO, expr(lanes)), At(b), Cut(inner.start, expr(inner.most))))
+            into = View(psum, (Cut(ZERO, expr(lanes)), At(b), Cut(inner.start, count)))
             ctx.build.add(nodes.Transpose(into, straight))
-        every, columns = Cut(ZERO, expr(lanes)), Cut(ZERO, expr(rows.most))
+        every, columns = Cut(ZERO, expr(lanes)), Cut(ZERO, rows.count)
         first = (self.rows.start - self.tile.bases[self.tile.dims.index("part")]) // lanes
-        into = View(self.tile.buffer, (every, Cut(first, expr(blocks)), Cut(rows.start, expr(rows.most))))
+        into = View(self.tile.buffer, (every, Cut(first, expr(blocks)), Cut(rows.start, rows.count)))
         ctx.build.add(nodes.Copy(into, View(psum, (every, Cut(ZERO, expr(blocks)), columns)), engine))
 
     # one element per partition, in blocks
