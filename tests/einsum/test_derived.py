@@ -63,10 +63,11 @@ SOLVED = cascade_of(
             "X[i, n] = B[i, n] . S[i, n] ;; M binary(subtract)"])],
     "X", {"I": 64, "J": 64, "N": 32},
 )  # fmt: skip
+TRN2 = MACHINES["trn2"]
 MATRIX = cascade_of(
     "W: K J, X: T1 J, S: T K", ["X[0, j] = const(1)", ("t", ["S[t, k] = W[k, j] . X[t, j] ;; M mul V add",
                                                            "X[t+1, k] = S[t, k] ;; M unary(tanh)"])],
-    "X", {"T": 8, "T1": 9, "K": 1024, "J": 1024},
+    "X", {"T": 8, "T1": 9, "K": 2304, "J": 2304},
 )  # fmt: skip
 LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
     Kind.PART: (lambda c: normal(c, 128), cascade_of("A: I J, B: J K, C: K L, Z: I L",
@@ -103,7 +104,7 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
                                      "Z[p, f] = A[m, p] . V[m, f] ;; M mul V add"], "Z",
                                     {"M": 5, "P": 3, "F": 4})),
     Kind.DIAGONAL: (lambda c: with_scans(c)[0], SOLVED),
-    Kind.TRANSPOSED: (lambda c: turned_once(c, dict.fromkeys(c.tensors, "bfloat16"), 128), MATRIX),
+    Kind.TRANSPOSED: (lambda c: turned_once(c, dict.fromkeys(c.tensors, "bfloat16"), TRN2), MATRIX),
     Kind.REVERSED: (lambda c: with_forward_indices(c)[0],
                     cascade_of("X: P, Y: P, Z: P", ["Y[p] = X[p] ;; M unary(exp)", "Z[p] = Y[4 - p]"], "Z",
                                {"P": 5})),

@@ -78,10 +78,11 @@ def test_rows_of_a_depthwise_convolution_lie_side_by_side_on_tensor_engine() -> 
     assert np.array_equal(np.asarray(kernel(x, f), np.float32), expected)
 
 
-def test_rows_read_one_before_themselves_need_no_transposition() -> None:
+def test_rows_read_one_before_themselves_may_have_zeros_around_them() -> None:
     x = whole_numbers(512, 256)
     kernel = einsum.compile(SHIFT, shapes={"X": x.shape, "Z": x.shape})
-    assert "nc_transpose" not in kernel.source
+    (edged,) = (a for a in kernel.alternatives if a.startswith("zeros around copies in HBM: "))
+    assert kernel.estimate.latency_us < float(edged.split()[-2])
     expected = x - np.concatenate([np.zeros((1, 256), np.float32), x[:-1]])
     assert np.array_equal(kernel(x), expected)
 

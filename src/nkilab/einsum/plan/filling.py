@@ -86,7 +86,7 @@ class Filling:
         for v in filter(None, dict.fromkeys((self.last_free, self.part))):
             total = self.at[v].count.value or 0
             unit = lanes * (self.blocks_together if v == self.part else 1)
-            if total <= 2 * lanes or not total % unit or self.is_cast_whole:
+            if total <= 2 * lanes or not total % lanes or self.is_cast_whole:
                 continue
             start, many = self.at[v].start, total - total % unit
             spans = whole(many, start), whole(total - many, start + many)
