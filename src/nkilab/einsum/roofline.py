@@ -79,7 +79,7 @@ def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> R
     total = sum(_bytes_moved(cascade, name, dtypes) for name in moved)
     again = sum(_read_again(cascade, block, dtypes, machine) for block in cascade.blocks)
     times["hbm"] = (total + again) / machine["hbm_bytes_per_ns"]
-    narrow = any(as_dtype(dtypes.get(t, "float32")).storage.itemsize == 2 for t in cascade.inputs)
+    narrow = any(as_dtype(dtypes.get(t, "float32")).storage.itemsize <= 2 for t in cascade.inputs)
     cascade = normal(cascade, int(machine["partitions"]))
     floats = 1 if narrow else machine["fp32_passes"]
     times["scan"], times["chain"], chunked = blocks_ns(cascade, machine, floats)
