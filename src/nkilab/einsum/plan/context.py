@@ -31,7 +31,6 @@ from .given import NOTHING, Given, Made
 from .knobs import RULES, Decision, Knobs, Option, Picker
 from .storage import Storage, in_hbm, tile_shape
 
-
 # integers that bfloat16, which TensorE reads, has exactly; it has not all of 16 bits
 SMALL_INTEGERS = ("int8", "uint8")
 
