@@ -333,10 +333,10 @@ def matmul_dtype(ctx: Context, *operands: Access | None) -> str:
     Integers of 8 bits come as it reads the other operand: bfloat16 has them exactly, and products of two.
     What computed values lose as they become bfloat16 is what any kernel may lose (`tolerance.py`).
     """
-    held = [ctx.chip_dtype(a.tensor) if ctx.chip(a.tensor) else ctx.dtypes[a.tensor] for a in operands if a]
-    types = [t for t in held if t not in SMALL_INTEGERS]
+    every = [ctx.chip_dtype(a.tensor) if ctx.chip(a.tensor) else ctx.dtypes[a.tensor] for a in operands if a]
+    types = [t for t in every if t not in SMALL_INTEGERS]
     narrow = [t for t in types if t != "float32"]
-    if not types or (types != held and narrow and "float8" in narrow[0]):
+    if not types or (types != every and narrow and "float8" in narrow[0]):
         return "bfloat16"
     is_inner = len(types) > 1 and all(a is not None and a.tensor in ctx.cascade.written for a in operands)
     return narrow[0] if narrow else "bfloat16" if is_inner and ctx.is_narrow else "float32"
