@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..language.additions import Additions
-from ..language.ast import Affine, Cascade, Einsum, Step, affine
+from ..language.ast import Affine, Cascade, Einsum, Step
 
 Axis = tuple[Affine, int]  # how an operand goes through one of its axes, and the elements of that
 
@@ -55,9 +55,8 @@ def _is_filter(einsum: Einsum, axis: Axis, axes: list[Axis], added: Additions) -
     if index.coefficient(place) != 1 or step < 1 or -(-size // step) >= extent or image not in einsum.reduced:
         return False
     others = {(i.plain, n) for i, n in axes if image in i.variables and i != index}
-    return others == {(image, extent)} and [
-        i.plain for i in einsum.output.indices if place in i.variables
-    ] == [place]
+    written = [i.plain for i in einsum.output.indices if place in i.variables]
+    return others == {(image, extent)} and written == [place]
 
 
 def _sum_of(einsum: Einsum, axis: Axis, rest: int, added: Additions) -> Einsum:
@@ -70,11 +69,5 @@ def _sum_of(einsum: Einsum, axis: Axis, rest: int, added: Additions) -> Einsum:
     turn = added.rank(f"{place.upper()}{rest}", turns).lower()
     along = added.rank(f"{image.upper()}{rest}", max(1, -(-(size - start) // step))).lower()
     values = {place: Affine(((turn, step),), rest), image: Affine(((turn, 1), (along, -1)), first)}
-
-    def changed(before: Affine) -> Affine:
-        known = before.at(added.cascade.sizes)
-        terms = [(values.get(name, Affine(((name, 1),))), c) for name, c in known.terms]
-        every = [(name, c * own) for value, c in terms for name, own in value.terms]
-        return affine(every, known.constant + sum(c * value.constant for value, c in terms))
-
-    return replace(einsum.with_indices(changed), text="")
+    sizes = added.cascade.sizes
+    return replace(einsum.with_indices(lambda before: before.at(sizes).replaced(values)), text="")
