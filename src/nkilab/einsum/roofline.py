@@ -33,6 +33,7 @@ from .language.ast import Cascade, Condition, Einsum, Iterate
 from .language.extents import block_extent
 from .language.operators import OPERATORS
 from .plan.normal import normal
+from .rewrite.filters import with_sums_over_filters
 
 # What may bind a cascade, as reports name it. psum is shared out best; vectors are multiplied with matrices
 # by all engines together; scans are VectorE's, or products of chunks; turns of a chain wait for each other.
@@ -74,12 +75,13 @@ class Roofline:
 def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> Roofline:
     """The roofline of a cascade whose ranks have extents."""
     times = dict.fromkeys(RESOURCES, 0.0)
+    cascade = with_sums_over_filters(cascade)
     read = {tensor for einsum in cascade.einsums for tensor in einsum.reads}
     moved = (*(name for name in cascade.inputs if name in read), *cascade.outputs)
     total = sum(_bytes_moved(cascade, name, dtypes) for name in moved)
     again = sum(_read_again(cascade, block, dtypes, machine) for block in cascade.blocks)
     times["hbm"] = (total + again) / machine["hbm_bytes_per_ns"]
-    narrow = any(as_dtype(dtypes.get(t, "float32")).storage.itemsize == 2 for t in cascade.inputs)
+    narrow = any(as_dtype(dtypes.get(t, "float32")).storage.itemsize <= 2 for t in cascade.inputs)
     cascade = normal(cascade, int(machine["partitions"]))
     floats = 1 if narrow else machine["fp32_passes"]
     times["scan"], times["chain"], chunked = blocks_ns(cascade, machine, floats)

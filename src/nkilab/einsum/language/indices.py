@@ -5,7 +5,7 @@ Every index is affine in rank variables (lower case) and extents (upper case), o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -90,6 +90,12 @@ class Affine:
         """With other names."""
         return affine([(names.get(n, n), c) for n, c in self.terms], self.constant)
 
+    def replaced(self, values: Mapping[str, Affine]) -> Affine:
+        """With indices instead of some names."""
+        terms = [(values.get(n, Affine(((n, 1),))), c) for n, c in self.terms]
+        every = [(n, c * own) for value, c in terms for n, own in value.terms]
+        return affine(every, self.constant + sum(c * value.constant for value, c in terms))
+
     def __str__(self) -> str:
         text = ""
         for name, c in self.terms:
@@ -107,6 +113,11 @@ def affine(terms: list[tuple[str, int]], constant: int = 0) -> Affine:
     for name, c in terms:
         merged[name] = merged.get(name, 0) + c
     return Affine(tuple((n, c) for n, c in merged.items() if c), constant)
+
+
+def plain(names: Iterable[str]) -> tuple[Affine, ...]:
+    """Indices of one variable each."""
+    return tuple(Affine(((name, 1),)) for name in names)
 
 
 @dataclass(frozen=True)

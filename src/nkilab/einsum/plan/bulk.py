@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from ...tiles.dtypes import as_dtype
 from ..language.ast import Affine
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import At, Cut, View, all_of
 from .build import Span, whole
-from .context import Context
+from .context import Context, tensor_type
 from .storage import Storage, positions
 from .want import Want
 
@@ -57,7 +56,8 @@ class _Bulk:
         self, ctx: Context, want: Want, storage: Storage, into: Callable[[Span, Span], View]
     ) -> None:
         self.ctx, self.want, self.storage, self.into = ctx, want, storage, into
-        self.size = as_dtype(storage.buffer.dtype).storage.itemsize
+        self.dtype = tensor_type(storage.buffer.dtype)
+        self.size = ctx.bytes_of(self.dtype)
         self.rows, self.columns = want.columns, want.rows
 
     @property
@@ -128,7 +128,7 @@ class _Bulk:
         blocks = rows.most // self.ctx.lanes
         shape = (self.ctx.lanes, blocks, columns.most) if blocks > 1 else (self.ctx.lanes, columns.most)
         hint = f"{want.access.tensor.lower()}_rows"
-        tile = build.buffer(hint, shape, self.storage.buffer.dtype, nodes.SBUF)
+        tile = build.buffer(hint, shape, self.dtype, nodes.SBUF)
         spans = {**want.spans, want.free: self.rows.tile(rows), want.part: self.columns.tile(columns)}
         at = positions(want.access, spans)
         axis = want.access.axis_of(want.free)

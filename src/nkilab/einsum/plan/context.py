@@ -31,6 +31,14 @@ from .given import NOTHING, Given, Made
 from .knobs import RULES, Decision, Knobs, Option, Picker
 from .storage import Storage, in_hbm, tile_shape
 
+# integers that bfloat16, which TensorE reads, has exactly; it has not all of 16 bits
+SMALL_INTEGERS = ("int8", "uint8")
+
+
+def tensor_type(dtype: str) -> str:
+    """The type in which TensorE moves values of a type: integers of 8 bits are exact in bfloat16."""
+    return "bfloat16" if dtype in SMALL_INTEGERS else dtype
+
 
 class PlanError(AssertionError):
     """A plan met what it was not written for: a fault of ours.

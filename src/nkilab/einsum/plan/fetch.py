@@ -17,7 +17,7 @@ from ..tree.expr import ZERO, Expr, Whole, expr
 from ..tree.nodes import At, Buffer, Cut, View, columns_of
 from .build import Span, whole
 from .bulk import turned_in_bulk, turned_in_psum
-from .context import Context, part_of
+from .context import Context, part_of, tensor_type
 from .storage import Storage, UnreachableError, first_rows, in_hbm, positions
 from .want import Want
 
@@ -206,8 +206,8 @@ def _turned_tiles(ctx: Context, want: Want, storage: Storage) -> View:
 def turn(ctx: Context, source: View, result: View, most_rows: int) -> None:
     """result [b, a] = source [a, b] through PSUM."""
     rows, columns = (cut.count for cut in source.cuts)
-    source = in_sbuf(ctx, source, source.buffer.dtype, "straight")
-    psum = ctx.temporary("turned", max(most_rows, 1), ctx.lanes, source.buffer.dtype, nodes.PSUM)
+    source = in_sbuf(ctx, source, dtype := tensor_type(source.buffer.dtype), "straight")
+    psum = ctx.temporary("turned", max(most_rows, 1), ctx.lanes, dtype, nodes.PSUM)
     transposed = part_of(psum, columns, rows)
     ctx.build.add(nodes.Transpose(transposed, source))
     ctx.build.add(nodes.Copy(result, transposed))

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from ...tiles.dtypes import as_dtype
 from ..language.ast import Access
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Cut, View, all_of
 from .build import Span, point, whole
 from .bulk import is_turned_in_bulk, turned_in_bulk
-from .context import Context, part_of
-from .fetch import fetch, is_few, lies_right, turn, two_axes
+from .context import Context, part_of, tensor_type
+from .fetch import fetch, in_sbuf, is_few, lies_right, turn, two_axes
 from .storage import Storage, positions
 from .want import Want
 
@@ -301,7 +300,7 @@ class Filling:
     @property
     def of_a_bank(self) -> int:
         """Elements of the source's type in a bank of PSUM."""
-        return self.ctx.bank_bytes // self.source.itemsize
+        return self.ctx.bank_bytes // self.ctx.bytes_of(tensor_type(self.source.buffer.dtype))
 
     @property
     def blocks_together(self) -> int:
@@ -351,14 +350,14 @@ class Filling:
     def turned_rows(self, rows: Span, engine: str) -> None:
         """Transpose some rows, in blocks of partitions, and have an engine copy them out."""
         ctx, lanes, (free,) = self.ctx, self.ctx.lanes, self.free
-        blocks, dtype = self.rows.most // lanes, self.source.buffer.dtype
+        blocks, dtype = self.rows.most // lanes, tensor_type(self.source.buffer.dtype)
         psum = ctx.build.buffer("turned", (lanes, blocks, rows.most), dtype, nodes.PSUM)
         with ctx.build.tiles("r", rows.most, lanes) as inner, ctx.build.loop("b", blocks) as b:
             count = rows.count if inner.most == rows.most else inner.count
             start = self.at[free].start + rows.start + inner.start
             block = whole(lanes, self.rows.start + b * lanes)
             here = self.over(free, Span(start, count, inner.most)).over(self.part, block)
-            straight = fetch(ctx, here.want(free, self.part))
+            straight = in_sbuf(ctx, fetch(ctx, here.want(free, self.part)), dtype, "straight")
             into = View(psum, (Cut(ZERO, expr(lanes)), At(b), Cut(inner.start, count)))
             ctx.build.add(nodes.Transpose(into, straight))
         every, columns = Cut(ZERO, expr(lanes)), Cut(ZERO, rows.count)
@@ -370,7 +369,7 @@ class Filling:
 
     def loaded_as_rows(self) -> bool:
         """Fill columns from rows of one block each, transposed; whether that is possible."""
-        ctx, lanes, dtype = self.ctx, self.ctx.lanes, self.source.buffer.dtype
+        ctx, lanes, dtype = self.ctx, self.ctx.lanes, tensor_type(self.source.buffer.dtype)
         blocks, rest = divmod(self.rows.count.value or 0, lanes)
         axis = self.axis(self.part)
         is_last = axis == len(self.access.indices) - 1
@@ -387,19 +386,19 @@ class Filling:
         """Fill columns from a row on chip, transposed into one bank of PSUM; whether that is possible."""
         ctx, source, lanes = self.ctx, self.source, self.ctx.lanes
         blocks, rest = divmod(self.rows.count.value or 0, lanes)
-        size = as_dtype(source.buffer.dtype).storage.itemsize
+        dtype = tensor_type(source.buffer.dtype)
         is_row = not source.is_hbm and source.buffer.memory == nodes.SBUF
         if not is_row or source.part_variable(self.access) or rest or self.rows.start.value != 0:
             return False
-        if not 1 < blocks <= ctx.bank_bytes // size or not self.tile.has_blocks:
+        if not 1 < blocks <= ctx.bank_bytes // ctx.bytes_of(dtype) or not self.tile.has_blocks:
             return False
         start = source.view(list(self.positions)).index[0]
         if not isinstance(start, Cut) or start.start.value != 0:
             return False
-        psum = ctx.temporary("turned", lanes, blocks, source.buffer.dtype, nodes.PSUM)
+        psum = ctx.temporary("turned", lanes, blocks, dtype, nodes.PSUM)
         with ctx.build.loop("b", blocks) as b:
             here = self.over(self.part, whole(lanes, self.rows.start + b * lanes))
-            row = source.view(list(here.positions))
+            row = in_sbuf(ctx, source.view(list(here.positions)), dtype, "straight")
             ctx.build.add(nodes.Transpose(part_of(psum, lanes, 1, b), row))
         every = _block(lanes, blocks)
         ctx.build.add(nodes.Copy(View(self.tile.buffer, (*every, At(ZERO))), View(psum, every)))

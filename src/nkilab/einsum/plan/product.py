@@ -13,7 +13,7 @@ from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Buffer, Cut, View
 from .build import Span
 from .choose import BYTES_PER_NS, MOST_OPTIONS, TRANSFER_NS, TURN_NS, is_barred, is_settled, transfer_ns
-from .context import Context
+from .context import SMALL_INTEGERS, Context
 from .given import Turn
 from .want import Want
 
@@ -76,7 +76,8 @@ def products_for(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> list[P
         return []
     if any(a.gathers for a in einsum.accesses):
         return []
-    if any(ctx.dtypes[a.tensor].lstrip("u").startswith("int") for a in einsum.accesses):
+    types = {ctx.dtypes[a.tensor] for a in einsum.accesses}
+    if any("int" in t and t not in SMALL_INTEGERS for t in types):
         return []
     spans = ctx.spans(einsum, outer)
     options: list[Product] = []
@@ -329,10 +330,14 @@ def _rows_beside(
 def matmul_dtype(ctx: Context, *operands: Access | None) -> str:
     """The type in which TensorE reads: that of a narrow operand, or of all inputs; else float32.
 
+    Integers of 8 bits come as it reads the other operand: bfloat16 has them exactly, and products of two.
     What computed values lose as they become bfloat16 is what any kernel may lose (`tolerance.py`).
     """
-    types = [ctx.chip_dtype(a.tensor) if ctx.chip(a.tensor) else ctx.dtypes[a.tensor] for a in operands if a]
+    every = [ctx.chip_dtype(a.tensor) if ctx.chip(a.tensor) else ctx.dtypes[a.tensor] for a in operands if a]
+    types = [t for t in every if t not in SMALL_INTEGERS]
     narrow = [t for t in types if t != "float32"]
+    if not types or (types != every and narrow and "float8" in narrow[0]):
+        return "bfloat16"
     is_inner = len(types) > 1 and all(a is not None and a.tensor in ctx.cascade.written for a in operands)
     return narrow[0] if narrow else "bfloat16" if is_inner and ctx.is_narrow else "float32"
 

@@ -9,6 +9,7 @@ from ..rewrite.batch_order import with_batches_first
 from ..rewrite.chunks import with_chunks
 from ..rewrite.decays import is_decay
 from ..rewrite.few_rows import with_full_lanes
+from ..rewrite.filters import with_sums_over_filters
 from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.scan_parts import scans_of_few_rows, with_scans_in_parts
@@ -42,6 +43,7 @@ def _in_lanes(cascade: Cascade, partitions: int) -> Cascade:
 
 
 REWRITES: Mapping[str, Rewrite] = {
+    "sums over filters": lambda cascade, _: with_sums_over_filters(cascade),
     "recurrences in chunks, as products": _with_operands(with_chunks),
     "scans of few rows in parts": _with_operands(with_scans_in_parts),
     "small operands along ranks that they lack": lambda cascade, _: with_repeated_operands(cascade),
@@ -53,7 +55,10 @@ REWRITES: Mapping[str, Rewrite] = {
     "ranks that windows keep apart as one behind them": with_views,
 }
 # those that are made unless the timing model has them slower
-MADE = ("ranks that windows keep apart as one behind them",)
+MADE = (
+    "sums over filters",
+    "ranks that windows keep apart as one behind them",
+)
 
 
 def rewritten_by(picker: Picker, cascade: Cascade, partitions: int) -> Cascade:

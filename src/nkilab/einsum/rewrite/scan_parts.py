@@ -15,7 +15,7 @@ from functools import cached_property
 from math import prod
 
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Operand, Scalar, Step, affine
+from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Operand, Scalar, Step, affine, plain
 from .decays import is_decay
 
 # operators whose scan without others ends with a reduction
@@ -93,14 +93,7 @@ class _Parts:
     def placed(self, operand: Operand, place: Affine, variable: str = "") -> Operand:
         """An operand at a place among the turns, which a variable counts."""
         turn = variable or self.turn
-
-        def moved(index: Affine) -> Affine:
-            step = index.coefficient(turn)
-            others = [(n, c) for n, c in index.terms if n != turn]
-            terms = [*others, *((n, c * step) for n, c in place.terms)]
-            return affine(terms, index.constant + step * place.constant) if step else index
-
-        return operand.with_indices(moved)
+        return operand.with_indices(lambda index: index.replaced({turn: place}))
 
     def add(
         self, hint: str, operands: Sequence[Operand], along: str, kind: str = "scan", op1: str = ""
@@ -120,7 +113,7 @@ class _Parts:
         """An access of a new tensor by variables."""
         ranks = tuple(self.added.rank_of(v, self.scan) for v in variables)
         name = self.added.tensor(f"{self.scan.name}_{hint}", ranks, self.scan.name, Kind.STATE)
-        return Access(name, tuple(Affine(((v, 1),)) for v in variables))
+        return Access(name, plain(variables))
 
     def totals(self) -> tuple[Operand, Operand]:
         """What a part takes any state to: the operands of the scan over parts."""

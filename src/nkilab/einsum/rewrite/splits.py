@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ..language.additions import Additions, unused
-from ..language.ast import Access, Affine, Cascade, Einsum, Index, affine
+from ..language.ast import Access, Affine, Cascade, Einsum, Index
 
 # a tensor and one of its axes; one that an Einsum goes through, with the index there
 Axis = tuple[str, int]
@@ -111,12 +111,9 @@ def split(cascade: Cascade, axes: set[Axis], steps: Sequence[int], names: Sequen
                     indices.append(replace(index, access=apart(index.access)))
             return replace(access, indices=tuple(indices))
 
-        def in_steps(index: Affine) -> Affine:
-            terms = ((variables.get(name, [name]), c) for name, c in index.terms)
-            every = [(v, c * step) for own, c in terms for v, step in zip(own, steps, strict=False)]
-            return affine(every, index.constant)
-
+        values = {v: Affine(tuple(zip(own, steps, strict=True))) for v, own in variables.items()}
         read = replace(einsum.reading(apart), output=apart(einsum.output))
-        return einsum if read == einsum else replace(read.with_indices(in_steps), before=einsum.title)
+        in_parts = read.with_indices(lambda index: index.replaced(values))
+        return einsum if read == einsum else replace(in_parts, before=einsum.title)
 
     return added.applied(tuple(step.with_body(map(changed, step.body)) for step in cascade.steps))
