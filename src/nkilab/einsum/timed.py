@@ -125,10 +125,10 @@ def best_timed(
     def regrouped(plan: Plan, rewrites: Sequence[tuple[str, Change]]) -> Iterator[tuple[str, Change]]:
         """Rewrites that bring a block, around which other steps share most loops."""
         for what, change in rewrites:
-            other = made(change(plan[1].knobs))
-            if other is not None and len(other[1].cascade.blocks) > len(plan[1].cascade.blocks):
-                for told, order in _reordered(other[1]):
-                    yield f"{what}; {told}", lambda knobs, change=change, order=order: order(change(knobs))
+            other = made(change(plan[1].knobs)) or plan
+            has_more = len(other[1].cascade.blocks) > len(plan[1].cascade.blocks)
+            for why, order in _reordered(other[1]) * has_more:
+                yield f"{what}; {why}", partial(_in_turn, change, order)
 
     def by_price(plan: Plan, changes: Sequence[tuple[str, Change]]) -> list[tuple[str, Change]]:
         """Changes of a plan that are possible, those first whose busiest engine has least to do."""
@@ -144,6 +144,10 @@ def best_timed(
             return inf
 
     return best
+
+
+def _in_turn(first: Change, then: Change, knobs: Knobs) -> Knobs:
+    return then(first(knobs))
 
 
 def _others(decision: Decision) -> Iterator[tuple[float, str, Change]]:

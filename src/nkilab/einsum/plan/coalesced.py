@@ -270,15 +270,15 @@ class Coalescing:
 
     def keep_handed_on(self, loop: Loop, trips: int) -> None:
         """Store what a turn hands on from a copy of its own: the next turn need not wait to write it."""
-        own = {id(s.buffer) for s in loop.body if isinstance(s, Alloc)}
-        for store in [s for s in loop.body if isinstance(s, Store) and id(s.src.buffer) not in own]:
+        inside = {id(s.buffer) for s in loop.body if isinstance(s, Alloc)}
+        for store in [s for s in loop.body if isinstance(s, Store) and id(s.src.buffer) not in inside]:
             buffer = replace(store.src.buffer, name=self.build.fresh(store.src.buffer.name), role="tile")
-            kept = replace(store, src=replace(store.src, buffer=buffer))
+            later = replace(store, src=replace(store.src, buffer=buffer))
             place = next(n for n, s in enumerate(loop.body) if s is store)
-            copy = [Alloc(buffer), Copy(kept.src, store.src), kept]
-            body = [*loop.body[:place], *copy, *loop.body[place + 1 :]]
+            steps = [Alloc(buffer), Copy(later.src, store.src), later]
+            body = [*loop.body[:place], *steps, *loop.body[place + 1 :]]
             is_whole = store.src.index == tuple(Cut(ZERO, expr(n)) for n in buffer.shape)
-            if is_whole and any(self.wanted(replace(loop, body=body), kept, trips)):
+            if is_whole and any(self.wanted(replace(loop, body=body), later, trips)):
                 loop.body[:] = body
 
     def wanted(self, loop: Loop, statement: Moved, trips: int) -> Iterator[Transfer]:

@@ -36,13 +36,13 @@ def with_columns(cascade: Cascade, partitions: int) -> Cascade:
     uses = list(_uses(cascade))
     for block in cascade.blocks:
         ranks = {v for e in block.body for v in e.variables if v != block.variable}
-        own = [(e, a, i) for e, a, i in uses if e in block.body and {i.plain} == ranks]
-        for einsum, axis, index in own[:1]:
-            size = cascade.extent(index.plain, einsum)
-            rows = max(n for n in range(1, partitions + 1) if size % n == 0)
-            axes = _together(cascade, uses, axis, (1, size // rows)) if partitions < rows * 2 < size * 2 else None
-            if axes:
-                return split(cascade, axes, (1, size // rows))
+        axis = next((a for e, a, i in uses if e in block.body and {i.plain} == ranks), None)
+        size = cascade.shape(axis[0])[axis[1]] if axis else 1
+        rows = max(n for n in range(1, partitions + 1) if size % n == 0)
+        steps = (1, size // rows)
+        axes = _together(cascade, uses, axis, steps) if axis and partitions < rows * 2 < size * 2 else None
+        if axes:
+            return split(cascade, axes, steps)
     return cascade
 
 
