@@ -177,9 +177,9 @@ def test_chunks_are_judged_with_the_groups_of_steps_that_they_want() -> None:
     ]
     tensors = "G: [T, H], L: [H], E: [T, H], A: [T, H], V: [T, H, D], W: [T, H, D], K: [T, N], Q: [T, N]"
     tensors += ", S: [T1, H, N, D], Y: [T, H, D]"
-    ahead = "    - E[t, h] = softplus(G[t, h])\n"
-    ahead += "    - A[t, h] = exp(-exp(L[h]) * E[t, h])\n    - W[t, h, d] = E[t, h] * V[t, h, d]\n    - S[0"
-    kernel = einsum.compile(_spec(body, tensors).replace("    - S[0", ahead), sizes=LONG)
+    first = "    - E[t, h] = softplus(G[t, h])\n"
+    first += "    - A[t, h] = exp(-exp(L[h]) * E[t, h])\n    - W[t, h, d] = E[t, h] * V[t, h, d]\n    - S[0"
+    kernel = einsum.compile(_spec(body, tensors).replace("    - S[0", first), sizes=LONG)
     # alone, chunks leave W with a chunk on each partition, where it has no room; a scan takes 4 ms
     assert any(change.startswith(CHUNKS) for change in kernel.changes)
     assert kernel.estimate.latency_us < 546

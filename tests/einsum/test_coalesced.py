@@ -89,8 +89,8 @@ options: {{cascade-outputs: [Y]}}
     # eight tiles of lanes one after the other take several times as long
     assert wide.estimate.latency_us < 1.5 * narrow.estimate.latency_us
     rng = np.random.default_rng(1)
-    state, given = rng.standard_normal(1000), rng.standard_normal((8, 1000))
-    results = wide(A=state.astype(np.float32), Z=given.astype(np.float32))
-    for turn, row in zip(given, np.asarray(results).reshape(8, 1000), strict=True):
+    state, inputs = rng.standard_normal(1000), rng.standard_normal((8, 1000))
+    results = wide(A=state.astype(np.float32), Z=inputs.astype(np.float32))
+    for turn, row in zip(inputs, np.asarray(results).reshape(8, 1000), strict=True):
         state = np.tanh(state * state + turn)
         np.testing.assert_allclose(row, state, atol=1e-4)
