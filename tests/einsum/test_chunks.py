@@ -167,3 +167,19 @@ def test_a_roofline_asks_for_no_state_where_chunks_need_none() -> None:
     assert roofline.least_us <= _long().estimate.latency_us < 546
     # decays lie for all chunks at once as scans and states take them; chunk by chunk they took 7 times
     assert _long().estimate.latency_us < 4 * roofline.least_us
+
+
+@pytest.mark.corpus(drawn=False)
+def test_chunks_are_judged_with_the_groups_of_steps_that_they_want() -> None:
+    body = [
+        "S[t+1, h, n, d] = A[t, h] * S[t, h, n, d] + K[t, n] * W[t, h, d]",
+        "Y[t, h, d] = Q[t, n] * S[t+1, h, n, d]",
+    ]
+    tensors = "G: [T, H], L: [H], E: [T, H], A: [T, H], V: [T, H, D], W: [T, H, D], K: [T, N], Q: [T, N]"
+    tensors += ", S: [T1, H, N, D], Y: [T, H, D]"
+    first = "    - E[t, h] = softplus(G[t, h])\n"
+    first += "    - A[t, h] = exp(-exp(L[h]) * E[t, h])\n    - W[t, h, d] = E[t, h] * V[t, h, d]\n    - S[0"
+    kernel = einsum.compile(_spec(body, tensors).replace("    - S[0", first), sizes=LONG)
+    # alone, chunks leave W with a chunk on each partition, where it has no room; a scan takes 4 ms
+    assert any(change.startswith(CHUNKS) for change in kernel.changes)
+    assert kernel.estimate.latency_us < 546

@@ -71,3 +71,26 @@ def test_the_rank_of_states_over_all_iterations_is_not_divided_into_rows() -> No
     need_no_fault(kernel)
     x = np.random.default_rng(7).integers(-2, 3, (2, 16384)).astype(np.float32)
     assert np.array_equal(np.asarray(kernel(x))[:, 1:], np.cumsum(x, axis=1))
+
+
+def test_a_chain_of_more_lanes_than_partitions_is_one() -> None:
+    body = "        - S[t+1, b] = tanh(S[t, b] * S[t, b] + Z[t, b])\n        - Y[t, b] = S[t+1, b]"
+    text = f"""
+einsum:
+  declaration: {{A: [B], Z: [T, B], S: [T1, B], Y: [T, B]}}
+  expressions:
+    - S[0, b] = A[b]
+    - iterate: t
+      body:
+{body}
+options: {{cascade-outputs: [Y]}}
+"""
+    wide, narrow = (nkilab.einsum.compile(text, sizes={"T": 8, "T1": 9, "B": b}) for b in (1000, 125))
+    # eight tiles of lanes one after the other take several times as long
+    assert wide.estimate.latency_us < 1.5 * narrow.estimate.latency_us
+    rng = np.random.default_rng(1)
+    state, inputs = rng.standard_normal(1000), rng.standard_normal((8, 1000))
+    results = wide(A=state.astype(np.float32), Z=inputs.astype(np.float32))
+    for turn, row in zip(inputs, np.asarray(results).reshape(8, 1000), strict=True):
+        state = np.tanh(state * state + turn)
+        np.testing.assert_allclose(row, state, atol=1e-4)

@@ -118,8 +118,17 @@ def best_timed(
     def others(plan: Plan, seen: Container[str]) -> list[tuple[str, Change]]:
         """Changes of a plan that were not tried: those of the cascade itself, then the others."""
         rewrites = [each[1:] for d in plan[1].decisions if d.is_rewrite for each in _others(d)]
+        rewrites += [*regrouped(plan, rewrites)]
         left = ([one for one in each if one[0] not in seen] for each in (rewrites, _changes(plan[1])))
         return next(filter(None, (by_price(plan, changes) for changes in left)), [])
+
+    def regrouped(plan: Plan, rewrites: Sequence[tuple[str, Change]]) -> Iterator[tuple[str, Change]]:
+        """Rewrites that bring a block, around which other steps share most loops."""
+        for what, change in rewrites:
+            other = made(change(plan[1].knobs)) or plan
+            has_more = len(other[1].cascade.blocks) > len(plan[1].cascade.blocks)
+            for why, order in _reordered(other[1]) * has_more:
+                yield f"{what}; {why}", partial(_in_turn, change, order)
 
     def by_price(plan: Plan, changes: Sequence[tuple[str, Change]]) -> list[tuple[str, Change]]:
         """Changes of a plan that are possible, those first whose busiest engine has least to do."""
@@ -135,6 +144,10 @@ def best_timed(
             return inf
 
     return best
+
+
+def _in_turn(first: Change, then: Change, knobs: Knobs) -> Knobs:
+    return then(first(knobs))
 
 
 def _others(decision: Decision) -> Iterator[tuple[float, str, Change]]:

@@ -241,6 +241,7 @@ class Coalescing:
         trips = expr(loop.trips).value
         if trips is None or loop.count_name or loop.total is not None:
             return
+        self.keep_handed_on(loop, trips)
         transfers = [t for s in loop.body if isinstance(s, Moved) for t in self.wanted(loop, s, trips)]
         # what is loaded into a tile and stored from it makes the tile wider in one way: that of the first
         first = {id(t.tile.buffer): (t.axis, t.each) for t in reversed(transfers)}
@@ -266,6 +267,19 @@ class Coalescing:
             for inner in [s for s in (made if turns == trips else around) if isinstance(s, Loop)]:
                 self.change_loop(inner, around)
             return
+
+    def keep_handed_on(self, loop: Loop, trips: int) -> None:
+        """Store what a turn hands on from a copy of its own: the next turn need not wait to write it."""
+        inside = {id(s.buffer) for s in loop.body if isinstance(s, Alloc)}
+        for store in [s for s in loop.body if isinstance(s, Store) and id(s.src.buffer) not in inside]:
+            buffer = replace(store.src.buffer, name=self.build.fresh(store.src.buffer.name), role="tile")
+            later = replace(store, src=replace(store.src, buffer=buffer))
+            place = next(n for n, s in enumerate(loop.body) if s is store)
+            steps = [Alloc(buffer), Copy(later.src, store.src), later]
+            body = [*loop.body[:place], *steps, *loop.body[place + 1 :]]
+            is_whole = store.src.index == tuple(Cut(ZERO, expr(n)) for n in buffer.shape)
+            if is_whole and any(self.wanted(replace(loop, body=body), later, trips)):
+                loop.body[:] = body
 
     def wanted(self, loop: Loop, statement: Moved, trips: int) -> Iterator[Transfer]:
         """How a transfer is made wider, if it is worth it."""

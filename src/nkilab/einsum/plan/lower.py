@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from ...machine import Machine
 from ..language.ast import Cascade
-from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.recurrences import with_scans
 from ..tree.nodes import Kernel
 from .context import Context
@@ -55,7 +54,7 @@ def lower(
     if not given.is_watched:
         scans, held = held, rewritten_by(picker, held, partitions)
         reasons += beyond_decays(scans, held, partitions)
-        held = rewritten(with_joined_ranks(held, partitions), dtypes, machine)
+        held = rewritten(held, dtypes, machine)
     form = normal(held, partitions, given.plain, machine=machine, picker=picker)
     held = without_turns(ordered_steps(form) if knobs.is_ordered else form)
     if given.is_watched:

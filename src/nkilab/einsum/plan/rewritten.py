@@ -13,7 +13,7 @@ from ..rewrite.filters import with_sums_over_filters
 from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.scan_parts import scans_of_few_rows, with_scans_in_parts
-from ..rewrite.splits import with_split_ranks
+from ..rewrite.splits import with_columns, with_split_ranks
 from ..rewrite.views import with_views, with_whole_products
 from ..rewrite.window_rows import with_windows_as_rows
 from .knobs import Picker
@@ -53,6 +53,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "axes in the parts that indices name": lambda cascade, _: with_split_ranks(cascade),
     "results of products as matrices": with_whole_products,
     "ranks that windows keep apart as one behind them": with_views,
+    "lanes of a block in columns": with_columns,
 }
 # those that are made unless the timing model has them slower
 MADE = (
@@ -62,8 +63,9 @@ MADE = (
 
 
 def rewritten_by(picker: Picker, cascade: Cascade, partitions: int) -> Cascade:
-    """A cascade as choices want it."""
+    """A cascade as choices want it, its ranks joined where they can be."""
     for what, rewrite in REWRITES.items():
+        cascade = with_joined_ranks(cascade, partitions) if rewrite is with_columns else cascade
         other = rewrite(cascade, partitions)
         options = ("yes", "no") if what in MADE else ("no", "yes")
         if other is not cascade and picker.pick(what, options, costs=(1.0, 1.0)) == "yes":

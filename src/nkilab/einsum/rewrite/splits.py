@@ -31,6 +31,21 @@ def with_split_ranks(cascade: Cascade) -> Cascade:
     return cascade
 
 
+def with_columns(cascade: Cascade, partitions: int) -> Cascade:
+    """The cascade with the one rank of a block's states as lanes and columns: a turn has them all at once."""
+    uses = list(_uses(cascade))
+    for block in cascade.blocks:
+        ranks = {v for e in block.body for v in e.variables if v != block.variable}
+        axis = next((a for e, a, i in uses if e in block.body and {i.plain} == ranks), None)
+        size = cascade.shape(axis[0])[axis[1]] if axis else 1
+        rows = max(n for n in range(1, partitions + 1) if size % n == 0)
+        steps = (1, size // rows)
+        axes = _together(cascade, uses, axis, steps) if axis and partitions < rows * 2 < size * 2 else None
+        if axes:
+            return split(cascade, axes, steps)
+    return cascade
+
+
 def _uses(cascade: Cascade) -> Iterator[Use]:
     for einsum in cascade.einsums:
         gathers = (g.access for a in einsum.every_access for g in a.gathers)
