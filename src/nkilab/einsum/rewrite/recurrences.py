@@ -25,8 +25,8 @@ from ..language.ast import (
     Recurrence,
     Scalar,
     Step,
+    block_extent,
 )  # fmt: skip
-from ..language.extents import block_extent
 from .coefficients import NoRecurrenceError
 from .states import Places, Reduction, declared, emitted, renamed
 
