@@ -19,6 +19,7 @@ class _Carried:
 
     reads: int
     writes: int
+    access: Access  # that reads
     variable: str
     read: int  # constants of the two indices
     written: int
@@ -48,16 +49,17 @@ def _carried(cascade: Cascade, steps: Sequence[Step]) -> Iterator[_Carried]:
     plain = [(n, step) for n, step in enumerate(steps) if isinstance(step, Einsum)]
     reads = ((r, a, w, writer) for w, writer in plain for r, e in plain if r <= w for a in e.accesses)
     axes = (
-        (r, w, writer, (rank, here), there)
+        (r, w, access, writer, (rank, here), there)
         for r, access, w, writer in reads if access.tensor == writer.name
         for (rank, here), there in zip(cascade.axes(writer.output), access.indices, strict=True)
         if isinstance(here, Affine) and isinstance(there, Affine)
     )  # fmt: skip
-    for r, w, writer, (rank, here), there in axes:
+    for r, w, access, writer, (rank, here), there in axes:
         variable = _moved(there, here)
         extent = cascade.extent(variable, writer) if variable else 0
         if abs(here.constant - there.constant) < extent:
-            yield _Carried(r, w, variable, there.constant, here.constant, cascade.sizes[rank], extent)
+            ends = there.constant, here.constant
+            yield _Carried(r, w, access, variable, *ends, cascade.sizes[rank], extent)
 
 
 def _moved(there: Affine, here: Affine) -> str:
@@ -69,6 +71,10 @@ def _moved(there: Affine, here: Affine) -> str:
 def _block(steps: Sequence[Step], carried: Sequence[_Carried], added: Additions) -> list[Step]:
     """What does not depend on the variable, and then the others in an iterate block."""
     einsums = [e for step in steps for e in step.body]
+    each = [{c.variable for c in carried if (c.reads, c.access) == (o.reads, o.access)} for o in carried]
+    # whatever is read at another index of one variable is another turn's, at whichever index of others
+    every = [c for c in carried if c.variable in set.intersection(*each)]
+    carried = [c for c in every if c.variable == every[0].variable] or carried
     first = carried[0]
     variable, is_backward = first.variable, first.read > first.written
     if any(c.variable != variable or (c.read > c.written) != is_backward for c in carried):

@@ -16,8 +16,9 @@ from ...errors import UnsupportedError
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step
+from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, declared
 from ..language.extents import bounds
+from ..rewrite.neighbours import is_finite
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Buffer, Cut, View
@@ -79,11 +80,11 @@ def with_edges(
         if not zeros or (is_tiled and _bytes_of(cascade, einsum, access, zeros, dtype, partitions) <= room):
             continue
         if not is_input and block is not None and any(e.name == access.tensor for e in block.body):
-            error = UnsupportedError(
-                f"{access} reads outside of {access.tensor}, which the same turn computes",
-                hint="declare the tensor with the zeros around it and write the rest",
-            )
-            raise einsum.located(error, access)
+            name = declared(access.tensor, cascade.derived.keys() ^ cascade.tensors.keys(), cascade.derived)
+            hint = f"choose it by a sum, as in sum({name}[w] * (w == n + 1), w)"
+            problem = f"{replace(access, tensor=name)} reads outside of {name}, which the same turn computes"
+            hint = hint if is_finite(cascade) else "write a large number instead of inf"
+            raise einsum.located(UnsupportedError(problem, hint=hint), access)
         found.setdefault(access.tensor, []).append(zeros)
     if not found:
         return cascade, {}
