@@ -25,6 +25,7 @@ from .indices import Position as Position
 from .indices import Scalar as Scalar
 from .indices import affine as affine
 from .indices import is_variable as is_variable
+from .indices import plain as plain
 
 Error = TypeVar("Error", bound=NkilabError)
 

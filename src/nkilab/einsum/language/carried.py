@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ...errors import SpecError
 from .additions import Additions
-from .ast import Access, Affine, Cascade, Einsum, Index, Iterate, Kind, Step, block_extent
+from .ast import Access, Affine, Cascade, Einsum, Index, Iterate, Kind, Step, block_extent, plain
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _handed_on(block: Iterate, added: Additions) -> list[Step]:
         places = ((a, _at(a.indices[axis], turn)) for a in reads)
         lags = {a: start - there for a, there in places if there is not None}
         # all that the turn before wrote
-        every = replace(state, indices=tuple(Affine(((rank.lower(), 1),)) for rank in ranks))
+        every = replace(state, indices=plain(rank.lower() for rank in ranks))
         known = _moved_to(every, axis, replace(turn, constant=start - 1))
         for lag in range(2, max(lags.values(), default=0) + 1):
             ranks[axis] = added.rank(f"{ranks[axis]}_OLDER", turns + 1)

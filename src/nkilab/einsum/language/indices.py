@@ -5,7 +5,7 @@ Every index is affine in rank variables (lower case) and extents (upper case), o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -107,6 +107,11 @@ def affine(terms: list[tuple[str, int]], constant: int = 0) -> Affine:
     for name, c in terms:
         merged[name] = merged.get(name, 0) + c
     return Affine(tuple((n, c) for n, c in merged.items() if c), constant)
+
+
+def plain(names: Iterable[str]) -> tuple[Affine, ...]:
+    """Indices of one variable each."""
+    return tuple(Affine(((v, 1),)) for v in names)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from ...errors import SpecError, UnsupportedError
 from .additions import Additions, free_variable
-from .ast import Access, Affine, Cascade, Digit, Einsum, Gather, Iterate, Position, Scalar, Step, Tensor
+from .ast import Cascade, Einsum, Iterate, Step, Tensor
+from .indices import Access, Affine, Digit, Gather, Position, Scalar, plain
 
 # what a value that was taken is before less by
 TAKEN = 3e38
@@ -54,10 +55,6 @@ def _refused(einsum: Einsum, problem: str, hint: str) -> SpecError:
     return einsum.located(SpecError(f"{einsum.reduce_op or einsum.output} {problem}", hint=hint))
 
 
-def _at(*variables: str) -> tuple[Affine, ...]:
-    return tuple(Affine(((v, 1),)) for v in variables)
-
-
 class _Expansion:
     """Writes the shorthand of a cascade out."""
 
@@ -83,7 +80,7 @@ class _Expansion:
         name = self.added.unused(f"{einsum.name}_{hint}")
         own = tuple(self.added.rank_of(v, einsum) for v in variables)
         self.added.tensors[name] = Tensor(name, (*own, *ranks))
-        return Access(name, _at(*variables))
+        return Access(name, plain(variables))
 
     def mapped(self, einsum: Einsum) -> tuple[Einsum, Access, str]:
         """The map of an Einsum as a tensor of its own, and the variable that is reduced."""
@@ -124,7 +121,7 @@ class _Expansion:
         kept = [v for v in every if v != over]
         rank = self.added.rank(f"{turn.upper()}_LEFT", self.added.extent(turn, einsum) + 1)
         shape = (rank, *self.added.tensors[values.tensor].ranks)
-        left = replace(self.tensor(einsum, "left", ranks=shape), indices=(*_at(turn), *values.indices))
+        left = replace(self.tensor(einsum, "left", ranks=shape), indices=(*plain([turn]), *values.indices))
         is_place = einsum.reduce_op == PLACE_OF_LARGEST
         other = self.tensor(einsum, "best" if is_place else "place", *kept)
         best, place = (other, einsum.output) if is_place else (einsum.output, other)
@@ -133,7 +130,7 @@ class _Expansion:
         body = (
             Einsum(best, (left,), reduce_op="maximum", place=einsum.place),
             *self.first(einsum, left, best, over, place),
-            Einsum(out, (Position(*_at(over)), place), "equal", place=einsum.place),
+            Einsum(out, (Position(*plain([over])), place), "equal", place=einsum.place),
             Einsum(less, (out, Scalar(value=-TAKEN)), "multiply", place=einsum.place),
             Einsum(following, (left, less), "add", place=einsum.place),
         )
@@ -165,9 +162,9 @@ class _Expansion:
                 place = rank.lower()
                 place = free_variable(place, self.added.cascade) if place in einsum.variables else place
                 ones = self.tensor(einsum, "ones", *index.variables, ranks=(rank,))
-                (indices[axis],) = _at(place)
+                (indices[axis],) = plain([place])
                 every.append(replace(ones, indices=(*ones.indices, indices[axis])))
-                equal = (index.access, Position(*_at(place)))
+                equal = (index.access, Position(*plain([place])))
                 steps.append(Einsum(every[-1], equal, "equal", place=einsum.place))
         return steps, replace(access, indices=tuple(indices)), every
 

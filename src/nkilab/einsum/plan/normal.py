@@ -10,7 +10,7 @@ from math import prod
 from ..._lazy import opt_einsum
 from ...machine import Machine
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, Tensor
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, Tensor, plain
 from ..rewrite.splits import split
 from .knobs import Knobs, Picker
 
@@ -100,7 +100,7 @@ def paired(einsum: Einsum, added: Additions, picker: Picker, machine: Machine | 
         )  # fmt: skip
         ranks = tuple(_rank_of(v, (left, right), cascade) for v in kept)
         name = added.tensor(f"{einsum.name}_part", ranks, einsum.name, Kind.PART)
-        output = Access(name, tuple(Affine(((v, 1),)) for v in kept))
+        output = Access(name, plain(kept))
         is_summed = set(left.variables + right.variables) - set(kept)
         found.append(Einsum(output, (left, right), "multiply", "add" if is_summed else ""))
         rest = tuple(a for a in einsum.accesses if a is not left and a is not right)

@@ -17,19 +17,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..language.additions import Additions
-from ..language.ast import (
-    Access,
-    Affine,
-    Cascade,
-    Einsum,
-    Iterate,
-    Operand,
-    Position,
-    Recurrence,
-    Scalar,
-    Step,
-    Tensor,
-)
+from ..language.ast import Cascade, Einsum, Iterate, Recurrence, Step, Tensor
+from ..language.indices import Access, Affine, Operand, Position, Scalar, plain
 
 # turns of a chunk at least
 FEWEST_TURNS = 16
@@ -114,10 +103,6 @@ def _reads_sums(einsum: Einsum, states: Sequence[Access], turn: str) -> bool:
     return is_own and einsum.map_op == "multiply" and einsum.reduce_op == "add" and _multiplies(others, turn)
 
 
-def _at(variables: Sequence[str]) -> tuple[Affine, ...]:
-    return tuple(Affine(((v, 1),)) for v in variables)
-
-
 class _Chunks:
     """Writes one recurrence in chunks.
 
@@ -146,7 +131,7 @@ class _Chunks:
 
     def state(self, later: int = 0) -> Access:
         """The state before a chunk, or one later."""
-        return Access(self.states, (Affine(((self.chunk, 1),), later), *_at(self.lanes)))
+        return Access(self.states, (Affine(((self.chunk, 1),), later), *plain(self.lanes)))
 
     def einsum(
         self, hint: str, operands: Sequence[Operand], of: str, *, summed: Sequence[str] = (), kind: str = "",
@@ -164,7 +149,7 @@ class _Chunks:
         name = self.added.unused(f"{self.scan.name}_{hint}")
         self.added.tensors[name] = Tensor(name, tuple(self.ranks[v] for v in variables))
         recurrence = Recurrence(self.row, kind, op0="multiply", op1="add") if kind else None
-        output = Access(name, _at(variables))
+        output = Access(name, plain(variables))
         einsum = Einsum(output, tuple(operands), of, "add" if summed else "", recurrence=recurrence)
         return replace(einsum, place=self.scan.place), output
 
@@ -202,10 +187,12 @@ class _Chunks:
         self.ahead = [e for e in every if e not in body]
         body += [e for reader in self.form.readers for e in self.read(reader, decays)]
         body += self.following(*decays[self.scan.name])
-        begun = Einsum(replace(self.state(), indices=(Affine(), *_at(self.lanes))), (self.scan.operands[2],))
+        begun = Einsum(
+            replace(self.state(), indices=(Affine(), *plain(self.lanes))), (self.scan.operands[2],)
+        )
         own: list[Step] = [*self.ahead, begun, Iterate(self.chunk, tuple(body), self.scan.place)]
         if self.form.last is not None:
-            end = replace(self.state(), indices=(Affine(constant=self.count), *_at(self.lanes)))
+            end = replace(self.state(), indices=(Affine(constant=self.count), *plain(self.lanes)))
             own.append(replace(self.form.last, operands=(end,), recurrence=None, text=""))
         steps: list[Step] = []
         for step in self.source.steps:
@@ -219,7 +206,7 @@ class _Chunks:
             # for all chunks at once, with the rows of a chunk side by side, as scans take them
             rows, decay = self.einsum("rows", (decay,), "")
             steps.append(rows)
-        row, column = (Position(*_at([v])) for v in (self.row, self.column))
+        row, column = (Position(*plain([v])) for v in (self.row, self.column))
         same, ones = self.einsum("same", (row, column), "equal")
         left = self.einsum("decay", (decay, ones, Scalar()), "", kind="scan")
         whole = self.einsum("whole", (decay, Scalar(), Scalar(value=1.0)), "", kind="scan")

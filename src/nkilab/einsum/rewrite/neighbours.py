@@ -11,9 +11,9 @@ from dataclasses import replace
 from math import isinf
 
 from ..language.additions import Additions, free_variable
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Position, Scalar, Step
+from ..language.ast import Cascade, Einsum, Iterate, Kind, Step
 from ..language.extents import bounds
-from .views import plain
+from ..language.indices import Access, Affine, Position, Scalar, affine, plain
 
 
 def with_neighbours(cascade: Cascade) -> tuple[Cascade, list[str]]:
@@ -57,7 +57,7 @@ class _Chosen:
         def chosen(access: Access) -> Access:
             axes = _beyond(einsum, access, self.added.cascade) if access.tensor in self.own else []
             names = {n: free_variable(f"{access.tensor.lower()}_{n}", self.added.cascade) for n in axes}
-            rows = (plain([names[n]])[0] if n in names else i for n, i in enumerate(access.indices))
+            rows = (affine([(names[n], 1)]) if n in names else i for n, i in enumerate(access.indices))
             read = replace(access, indices=tuple(rows))
             for axis in axes:
                 products.append(self.product(einsum, read, axis, access.affine[axis]))
@@ -74,10 +74,9 @@ class _Chosen:
         own, name = (ranks[axis], rank, index), self.added.derived.get(read.tensor)
         origin = name.origin if name else read.tensor
         if own not in self.matrices:
-            matrix = Access(
-                self.added.tensor(f"{origin}_chooses", own[:2], origin, Kind.DIAGONAL), (row, column)
-            )
-            self.matrices[own] = Einsum(matrix, (Position(row), Position(index)), "equal", place=einsum.place)
+            matrix = self.added.tensor(f"{origin}_chooses", own[:2], origin, Kind.DIAGONAL)
+            output = Access(matrix, (row, column))
+            self.matrices[own] = Einsum(output, (Position(row), Position(index)), "equal", place=einsum.place)
         ranks[axis] = rank
         result = self.added.tensor(f"{origin}_beside", tuple(ranks), origin, Kind.DIAGONAL)
         indices = tuple(column if n == axis else i for n, i in enumerate(read.indices))

@@ -13,22 +13,8 @@ from dataclasses import replace
 
 from ...errors import UnsupportedError
 from ..language.additions import Additions, free_variable
-from ..language.ast import (
-    Access,
-    Affine,
-    Cascade,
-    Condition,
-    Einsum,
-    Index,
-    Iterate,
-    Kind,
-    Operand,
-    Recurrence,
-    Scalar,
-    Step,
-    affine,
-    block_extent,
-)  # fmt: skip
+from ..language.ast import Cascade, Condition, Einsum, Iterate, Kind, Recurrence, Step, block_extent
+from ..language.indices import Access, Affine, Index, Operand, Scalar, affine
 from .coefficients import NoRecurrenceError
 from .states import Places, Reduction, declared, emitted, renamed
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from math import prod
 
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Operand, Scalar, Step, affine
+from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Operand, Scalar, Step, affine, plain
 from .decays import is_decay
 
 # operators whose scan without others ends with a reduction
@@ -120,7 +120,7 @@ class _Parts:
         """An access of a new tensor by variables."""
         ranks = tuple(self.added.rank_of(v, self.scan) for v in variables)
         name = self.added.tensor(f"{self.scan.name}_{hint}", ranks, self.scan.name, Kind.STATE)
-        return Access(name, tuple(Affine(((v, 1),)) for v in variables))
+        return Access(name, plain(variables))
 
     def totals(self) -> tuple[Operand, Operand]:
         """What a part takes any state to: the operands of the scan over parts."""

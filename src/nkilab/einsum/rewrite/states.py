@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..language.ast import Access, Affine, Cascade, Einsum, Index, Operand, Position, Scalar, Tensor
+from ..language.ast import Access, Affine, Cascade, Einsum, Index, Operand, Position, Scalar, Tensor, plain
 from ..language.operators import OPERATORS
 from .coefficients import (
     ONE,
@@ -183,7 +183,7 @@ def declared(
     ranks = {i.plain: r for r, i in places.cascade.axes(like.output)}
     ranks[places.variable] = places.variable.upper()
     tensors[name] = Tensor(name, tuple(ranks[v] for v in variables))
-    return Access(name, tuple(Affine(((v, 1),)) for v in variables))
+    return Access(name, plain(variables))
 
 
 def emitted(

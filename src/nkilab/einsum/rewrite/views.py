@@ -17,7 +17,7 @@ from itertools import accumulate
 from operator import mul
 
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine
+from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine, plain
 from .batch_order import copied, reordered
 from .ranks import with_joined_ranks
 
@@ -122,11 +122,6 @@ def _viewed(
         name = added.tensor(f"{access.tensor}_rows", ranks, access.tensor, Kind.VIEW)
         cuts[name] = _Cut(access, sizes, ranks)
     return Access(name, plain(names))
-
-
-def plain(names: Sequence[str]) -> tuple[Affine, ...]:
-    """Indices of one variable each."""
-    return tuple(Affine(((v, 1),)) for v in names)
 
 
 def _written(joined: Cascade, before: Cascade, cuts: Mapping[str, _Cut]) -> Cascade:

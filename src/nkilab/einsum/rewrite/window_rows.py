@@ -10,8 +10,8 @@ from dataclasses import replace
 from math import prod
 
 from ..language.additions import Additions
-from ..language.ast import Access, Cascade, Einsum, Kind, Step
-from .views import joined_indices, plain
+from ..language.ast import Access, Cascade, Einsum, Kind, Step, plain
+from .views import joined_indices
 
 # times the elements of a tensor that its windows may have
 MOST_OVERLAP = 16
