@@ -303,9 +303,7 @@ class Coalescing:
         if names:
             kept = _summed(kept, variable, inner)
         made = [t.wide(buffers[id(t.tile.buffer)], variable, turns) for t in transfers]
-        loads, stores = (
-            [t for t in made if isinstance(t, nodes.Load) is is_load] for is_load in (True, False)
-        )
+        loads, stores = ([t for t in made if isinstance(t, nodes.Load) is way] for way in (True, False))
         body: list[Statement] = [*map(nodes.Alloc, buffers.values()), *loads]
         is_empty = all(isinstance(s, nodes.Alloc | nodes.Comment) for s in kept)
         body += [] if is_empty else [replace(loop, variable=inner, trips=turns, body=kept, comment="")]

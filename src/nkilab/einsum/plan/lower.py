@@ -54,8 +54,8 @@ def lower(
     reasons = [*left_out, *reasons]
     picker = Picker(knobs, is_rewrite=True)
     if not given.is_watched:
-        held, notes = with_neighbours(held)
-        scans, held = held, rewritten_by(picker, held, partitions)
+        scans, notes = with_neighbours(held)
+        held = rewritten_by(picker, scans, partitions)
         reasons += [*notes, *beyond_decays(scans, held, partitions)]
         held = rewritten(with_joined_ranks(held, partitions), dtypes, machine)
     form = normal(held, partitions, given.plain, machine=machine, picker=picker)
