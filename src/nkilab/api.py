@@ -405,12 +405,9 @@ def _executions(nth: Any, count: Any) -> list[int]:
 
 
 def show(
-    programs: tuple[Program, ...],
-    kernel: Kernel,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    programs: tuple[Program, ...], kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any],
     ranks: int = 1,
-) -> None:
+) -> None:  # fmt: skip
     """Show a launch to whoever watches."""
     for watch in (settings().watch, *WORLD.observers):
         if watch is not None:

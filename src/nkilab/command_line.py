@@ -283,12 +283,9 @@ class Number(click.ParamType):
     name = "number"
 
     def __init__(
-        self,
-        kind: type[int] | type[float],
-        least: float | None = None,
-        most: int | None = None,
+        self, kind: type[int] | type[float], least: float | None = None, most: int | None = None,
         reason: str = "",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.kind = kind
         self.least = least
         self.most = most

@@ -465,11 +465,9 @@ def _run_in_turns(
 
 
 def _run_together(
-    works: Sequence[Callable[[], Any]],
-    sessions: list[Session],
-    program_grid: ProgramGrid,
+    works: Sequence[Callable[[], Any]], sessions: list[Session], program_grid: ProgramGrid,
     all_rendezvous: list[Rendezvous],
-) -> list[Any]:
+) -> list[Any]:  # fmt: skip
     """Run the programs of all cores; returns what each returns."""
     if len(works) == 1 and not program_grid.is_one_for_all:
         return [works[0]()]

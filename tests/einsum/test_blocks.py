@@ -26,6 +26,12 @@ def _product_of_two(rows: list[np.ndarray], n: int) -> np.ndarray:
     return 0.5 * rows[-1] - 0.3 * rows[-2] * rows[-1] + X[n]
 
 
+def _at(row: np.ndarray, apart: int) -> np.ndarray:
+    """What lies so far behind each element, 0 beyond the edges."""
+    places = np.arange(len(row)) + apart
+    return np.where((places >= 0) & (places < len(row)), row[places.clip(0, len(row) - 1)], 0.0)
+
+
 CASES = {
     "S[0, m] = 0\nS[t+1, m] = S[t, m] + X[t, m]": np.concatenate([np.zeros((1, 9)), X.cumsum(0)]),
     "S[0, m] = X[0, m]\nS[t, m] = max(S[t-1, m], X[t, m])": np.maximum.accumulate(X),
@@ -35,6 +41,10 @@ CASES = {
     "A[0, m] = 1\nB[0, m] = 0\nA[t+1, m] = 0.8 * A[t, m] - G[m] * B[t, m]\n"
     "B[t+1, m] = 0.8 * B[t, m] + G[m] * A[t, m]\nS[t, m] = A[t+1, m] * X[t, m]": X
     * ((0.8 + 1j * SIGNS) ** np.arange(1, 13)[:, None]).real,
+    # a wave of which each turn reads the neighbours, also beyond the edges
+    "S[0, m] = X[0, m]\nS[t+1, m] = S[t, m] - 0.5 * S[t, m+1] + 0.25 * S[t, m-2] * X[t, m]": _loop(
+        [X[0]], lambda rows, n: rows[-1] - 0.5 * _at(rows[-1], 1) + 0.25 * _at(rows[-1], -2) * X[n - 1], 13
+    ),
     "S[0, m] = X[0, m]\nS[1, m] = X[1, m]\n"
     "S[t, m] = 0.5 * S[t-1, m] - 0.3 * S[t-2, m] * S[t-1, m] + X[t, m]": _loop([*X[:2]], _product_of_two, 12),
 }
@@ -54,7 +64,7 @@ def test_expressions_that_read_what_they_wrote_run_once_per_index(text: str) -> 
     ("text", "problem"),
     [
         ("S[0, m] = 0\nS[t+1, m] = S[t, m] + S[t+2, m]", "2:1: .*: S is carried up and down t\n"),
-        ("S[0, m] = 0\nS[t+1, m+1] = S[t, m] + S[t+1, m]", "2:1: .*: S is carried along t and m\n"),
+        ("S[0, m] = 0\nS[t+1, m+1] = S[t, m+1] + S[t+1, m]", "2:1: .*: S is carried along t and m\n"),
         (
             "S[0, m] = 0\nA[t, m] = S[t, m] * X[t, m]\nB[m] = A[0, m]\nS[t+1, m] = A[t, m] + B[m]",
             "B has no t and stands among expressions that run once per t\n",
@@ -104,3 +114,36 @@ def test_a_state_as_a_coefficient_of_another_scan_is_read_a_turn_late() -> None:
         products.append(a * old)
     kernel = einsum.compile(text, shapes={"X": X.shape}, outputs=["Z"])
     assert np.allclose(kernel(X.astype(np.float32)), np.array(products).T, rtol=1e-5)
+
+
+def test_neighbours_along_two_axes_are_chosen_one_after_the_other() -> None:
+    text = """
+    U[0, x, y] = X[x, y]
+    N[t, x, y] = U[t, x-1, y-1] + U[t, x+1, y-1] + U[t, x, y+1]
+    U[t+1, x, y] = (N[t, x, y] == 2) + (N[t, x, y] == 1) * U[t, x, y]
+    Z[x, y] = U[T, x, y]
+    """
+    first = (RNG.random((12, 9)) < 0.5) * 1.0
+    kernel = einsum.compile(text, shapes={"X": first.shape}, sizes={"T": 4}, outputs=["Z"])
+    now = first
+    for _ in range(4):
+        padded = np.pad(now, 1)
+        count = padded[:-2, :-2] + padded[2:, :-2] + padded[1:-1, 2:]
+        now = (count == 2) + (count == 1) * now
+    assert np.array_equal(kernel(first.astype(np.float32)), now)
+
+
+def test_a_formula_stands_in_a_block_that_counts_down() -> None:
+    spec = """
+einsum:
+  declaration: {X: [T, M], S: [T1, M]}
+  expressions:
+    - S[T, m] = const(0)
+    - {iterate: t, body: ["S[T-1-t, m] = 3 * abs(X[T-1-t, m]) + 0.5 * S[T-t, m]"]}
+"""
+    last, rows = np.zeros(9), []
+    for row in X[::-1]:
+        last = 3 * abs(row) + 0.5 * last
+        rows.append(last)
+    result = einsum.compile(spec, sizes={"T": 12, "T1": 13, "M": 9})(X.astype(np.float32))
+    assert np.allclose(result[:-1], rows[::-1], rtol=1e-6, atol=1e-6)

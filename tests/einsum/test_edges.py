@@ -138,18 +138,21 @@ def test_what_cannot_run_forwards_is_refused_where_it_stands() -> None:
         einsum.compile(text, sizes={"P": 9, "R": 3}, shapes={"X": (8,), "F": (3, 2)})
 
 
-def test_a_turn_does_not_read_beyond_edges_of_what_it_computes() -> None:
-    spec = """
-einsum:
-  declaration: {X: [I], U: [T1, I], Z: [I]}
-  expressions:
-    - "U[0, i] = X[i]"
-    - {iterate: t, body: ["U[t+1, i] = U[t, i - 1] . U[t, i + 1] ;; M add"]}
-    - "Z[i] = U[T, i]"
-  shape: {I: 8, T: 3, T1: 4}
-"""
-    with pytest.raises(UnsupportedError, match="reads outside of U, which the same turn computes"):
-        einsum.compile(spec)
+@pytest.mark.parametrize(
+    ("first", "index", "hint"),
+    [
+        ("X[i]", "2*i + 1", r"sum\(U\[w\] \* \(w == n \+ 1\), w\)"),
+        ("X[i] if i > 0 else -inf", "i + 1", "instead of inf"),
+    ],
+)
+def test_what_a_turn_reads_beyond_edges_of_what_it_computes_is_chosen_by_a_sum(
+    first: str, index: str, hint: str
+) -> None:
+    text = f"U[0, i] = {first}\nU[t+1, i] = max(U[t, {index}], U[t, i])"
+    with pytest.raises(
+        UnsupportedError, match=rf"reads outside of U, which the same turn computes\n(.*\n)*.*{hint}"
+    ):
+        einsum.compile(text, sizes={"I": 8, "T": 3})
 
 
 @dialects

@@ -81,15 +81,9 @@ _FIRST = (
 
 
 def transformation(
-    id: str,
-    relieves: Sequence[str] = ENGINES,
-    *,
-    moves_rows: bool = True,
-    by_formula: bool = False,
-    narrows: bool = False,
-    adds_cores: bool = False,
-    **facts: Unpack[Facts],
-) -> Callable[[Detector], Detector]:
+    id: str, relieves: Sequence[str] = ENGINES, *, moves_rows: bool = True, by_formula: bool = False,
+    narrows: bool = False, adds_cores: bool = False, **facts: Unpack[Facts],
+) -> Callable[[Detector], Detector]:  # fmt: skip
     """Declare a transformation, with what a rule of the checks says; the function below finds it.
 
     Where it moves rows it looks only at programs whose rows may move; others change costs and waits alone.

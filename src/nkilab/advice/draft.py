@@ -185,12 +185,9 @@ class Draft:
         return fresh
 
     def shared_form(
-        self,
-        kind: type[Instruction],
-        machine: Machine,
-        layouts: tuple[Layout, ...],
+        self, kind: type[Instruction], machine: Machine, layouts: tuple[Layout, ...],
         attributes: tuple[object, ...],
-    ) -> Instruction:
+    ) -> Instruction:  # fmt: skip
         """A new form, the same one each time it is asked for.
 
         Raises:

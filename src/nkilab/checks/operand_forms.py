@@ -43,14 +43,9 @@ _FINDERS: dict[str, list[_Finder]] = {"nki": [], "neuronxcc": []}
 
 
 def form_rule(
-    spelling: str,
-    id: str,
-    refusal: Refusal,
-    *names: str,
-    called: str = "",
-    by_values: bool = False,
+    spelling: str, id: str, refusal: Refusal, *names: str, called: str = "", by_values: bool = False,
     **facts: Unpack[Facts],
-) -> Callable[[Look], Look]:
+) -> Callable[[Look], Look]:  # fmt: skip
     """Declare a rule that the decorated function looks for in the forms of some instructions.
 
     Args:

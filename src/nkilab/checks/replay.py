@@ -253,12 +253,9 @@ def _outputs(evidence: Evidence) -> list[tuple[int, int]]:
 
 
 def _computed(
-    evidence: Evidence,
-    recording: Recording,
-    actions: dict[int, list[Action]],
-    ordering: Ordering,
+    evidence: Evidence, recording: Recording, actions: dict[int, list[Action]], ordering: Ordering,
     outputs: list[tuple[int, int]],
-) -> list[np.ndarray]:
+) -> list[np.ndarray]:  # fmt: skip
     """The results of an order, [elements] each."""
     world = World(evidence, recording, has_threads=True)
     groups = _Groups(recording) if ordering.permutes else None
@@ -317,12 +314,9 @@ class _Groups:
 
 
 def _compared(
-    evidence: Evidence,
-    ordering: Ordering,
-    recorded: list[np.ndarray],
-    replayed: list[np.ndarray],
+    evidence: Evidence, ordering: Ordering, recorded: list[np.ndarray], replayed: list[np.ndarray],
     graph: Graph,
-) -> Replay:
+) -> Replay:  # fmt: skip
     track = evidence.tracks[0]
     differing, first = 0, None
     for (_, number), one, other in zip(_outputs(evidence), recorded, replayed, strict=False):

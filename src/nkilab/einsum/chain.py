@@ -18,8 +18,7 @@ from ..isa.operators import operator_named
 from ..machine import Machine
 from ..tiles.dtypes import DTYPES
 from ..tiles.tile import compact_strides, layout
-from .language.ast import Access, Affine, Cascade, Einsum, Iterate
-from .language.extents import block_extent
+from .language.ast import Access, Affine, Cascade, Einsum, Iterate, block_extent
 from .plan.normal import live
 from .rewrite.chunks import is_chunked
 from .rewrite.recurrences import with_scans

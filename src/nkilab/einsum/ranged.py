@@ -45,10 +45,9 @@ class Point:
 
 
 def compiled_over(
-    ranges: Mapping[str, range],
-    compiled_at: Callable[[Sizes], CompiledEinsum],
+    ranges: Mapping[str, range], compiled_at: Callable[[Sizes], CompiledEinsum],
     extents_at: Callable[[Sizes], Sizes],
-) -> CompiledEinsum:
+) -> CompiledEinsum:  # fmt: skip
     """A kernel that takes extents as arguments, planned for the largest sizes whose plan serves all.
 
     Args:

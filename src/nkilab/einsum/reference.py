@@ -61,13 +61,17 @@ def unwritten(cascade: Cascade) -> tuple[Einsum, Access] | None:
     """
     empty = {name: np.ones(cascade.shape(name), np.bool_) for name in cascade.written}
     machine = Evaluator(cascade, empty, np.bool_)
+
+    def is_unwritten(access: Access, einsum: Einsum, bound: Mapping[str, int]) -> bool:
+        own = [v for v in access.variables if v not in bound]
+        extents = [machine.extent(v, einsum) for v in own]
+        return bool(np.any(machine.operand(access, machine.grids(einsum, own, bound), extents)))
+
     for einsum, bound in runs_of(cascade):
-        for access in (a for a in einsum.accesses if a.tensor in empty and not a.gathers):
-            own = [v for v in access.variables if v not in bound]
-            extents = [machine.extent(v, einsum) for v in own]
-            read = machine.operand(access, machine.grids(einsum, own, bound), extents)
-            if einsum.condition is None and np.any(read):
-                return einsum, access
+        own = () if einsum.condition else einsum.accesses
+        reads = (a for a in own if a.tensor in empty and not a.gathers)
+        if access := next((a for a in reads if is_unwritten(a, einsum, bound)), None):
+            return einsum, access
         kept = [v for v in einsum.output.variables if v not in bound]
         zeros = np.zeros([machine.extent(v, einsum) for v in kept], np.bool_)
         machine.store(einsum, bound, kept, zeros)

@@ -29,8 +29,7 @@ from ..isa.array_tiles import ARRAY, part_of_array, smallest_columns
 from ..machine import Machine
 from ..tiles.dtypes import as_dtype
 from .chain import blocks_ns
-from .language.ast import Cascade, Condition, Einsum, Iterate
-from .language.extents import block_extent
+from .language.ast import Cascade, Condition, Einsum, Iterate, block_extent
 from .language.operators import OPERATORS
 from .plan.normal import normal
 from .rewrite.filters import with_sums_over_filters

@@ -137,21 +137,22 @@ class _Errors:
         """The bound over the variables in `kept`."""
         reduced = [v for v in einsum.reduced if v not in bound]
         count = prod(self.cascade.extent(v, einsum) for v in reduced)
+        pairs = max(0, len(einsum.accesses) - 2) if einsum.map_op == "multiply" else 0
+        between = pairs * self.store_unit
         if self.values.is_product(einsum, bound):
             extents = [self.cascade.extent(v, einsum) for v in kept]
             low, high = (np.abs(e.product(einsum, bound, kept, extents)) for e in (self.low, self.high))
             self.largest_sum = max(self.largest_sum, float(high.max(initial=0.0)))
             roundings = len(einsum.operands) - 1 + (walk(count) if reduced else 0)
-            between = max(0, len(einsum.accesses) - 2) * self.store_unit
             return np.asarray(high - low + (roundings * FLOAT32_UNIT + between) * high)
         first, second = self.reduced(einsum, bound, kept)
-        lost = walk(count) * FLOAT32_UNIT
+        lost = walk(count) * FLOAT32_UNIT + between
         if einsum.reduce_op == "add" and reduced:
             self.largest_sum = max(self.largest_sum, float(np.max(second, initial=0.0)))
             return np.asarray(first + lost * second)
         if einsum.reduce_op == "multiply" and reduced:
             return np.asarray(second - first + lost * second)
-        return np.asarray(first)
+        return np.asarray(first + between * second if between else first)
 
     def reduced(self, einsum: Einsum, bound: Mapping[str, int], kept: list[str]) -> Pair:
         """Bounds and magnitudes after the reduction; for products of elements, those of |x| and |x| + E."""

@@ -70,17 +70,9 @@ def sizes_of(given: Sequence[str]) -> dict[str, int | range]:
 
 
 def run(
-    spec: str,
-    *,
-    output: str = "",
-    notebook: str = "",
-    tests: bool = False,
-    explains: bool = False,
-    sizes: Sequence[str] = (),
-    dtypes: Sequence[str] = (),
-    as_json: bool = False,
-    **choices: Any,
-) -> int:
+    spec: str, *, output: str = "", notebook: str = "", tests: bool = False, explains: bool = False,
+    sizes: Sequence[str] = (), dtypes: Sequence[str] = (), as_json: bool = False, **choices: Any,
+) -> int:  # fmt: skip
     """Compile, write what is asked for, tell the rest; returns the exit status.
 
     Args:

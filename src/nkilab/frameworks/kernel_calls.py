@@ -189,12 +189,9 @@ class Backward(Struct, frozen=True):
         return tuple(array for kind in SAVES if kind in self.saves for array in by_kind[kind])
 
     def __call__(
-        self,
-        kept: Sequence[Any],
-        gradients: Sequence[Any],
-        constants: dict[str, Any],
+        self, kept: Sequence[Any], gradients: Sequence[Any], constants: dict[str, Any],
         is_float: Sequence[bool],
-    ) -> list[Any]:
+    ) -> list[Any]:  # fmt: skip
         """A gradient per array of a call, None for those that are no floats.
 
         Raises:

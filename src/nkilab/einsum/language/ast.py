@@ -11,7 +11,7 @@ from enum import Enum
 from functools import cached_property
 from typing import TypeVar
 
-from ...errors import NkilabError
+from ...errors import NkilabError, SpecError
 from .indices import NOWHERE as NOWHERE
 from .indices import Access as Access
 from .indices import Affine as Affine
@@ -345,6 +345,22 @@ class Cascade:
             if index.plain == variable:
                 return self.sizes[rank]
         raise KeyError(variable)
+
+
+def block_extent(block: Iterate, cascade: Cascade) -> int:
+    """How often the body of an iterate block runs."""
+    known = cascade.sizes.get(block.variable.upper())
+    if known is not None:
+        return known
+    for einsum in block.body:
+        try:
+            return cascade.extent(block.variable, einsum)
+        except KeyError:
+            continue
+    raise SpecError(
+        f"the variable {block.variable} has no extent",
+        hint=f"add {block.variable.upper()}: NUMBER under einsum.shape",
+    ).located(str(block.place), "einsum.expressions")
 
 
 def declared(name: str, known: Container[str], derived: Mapping[str, Derived]) -> str:

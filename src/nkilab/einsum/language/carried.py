@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ...errors import SpecError
 from .additions import Additions
-from .ast import Access, Affine, Cascade, Einsum, Index, Iterate, Kind, Step
+from .ast import Access, Affine, Cascade, Einsum, Index, Iterate, Kind, Step, block_extent, plain
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class _Carried:
 
     reads: int
     writes: int
+    access: Access  # that reads
     variable: str
     read: int  # constants of the two indices
     written: int
@@ -40,35 +41,40 @@ def with_blocks(cascade: Cascade) -> Cascade:
             end = last
         own = [c for c in carried if c.reads <= end]
         steps[begin : end + 1] = _block(steps[begin : end + 1], own, added)
-    every = (_handed_on(s, _turns(s, added), added) if isinstance(s, Iterate) else [s] for s in steps)
+    every = (_handed_on(s, added) if isinstance(s, Iterate) else [s] for s in steps)
     return added.applied(tuple(step for several in every for step in several))
 
 
 def _carried(cascade: Cascade, steps: Sequence[Step]) -> Iterator[_Carried]:
     plain = [(n, step) for n, step in enumerate(steps) if isinstance(step, Einsum)]
-    pairs = ((r, reader, w, writer) for w, writer in plain for r, reader in plain if r <= w)
-    for reads, reader, writes, writer in pairs:
-        for access in (a for a in reader.accesses if a.tensor == writer.name):
-            axes = zip(cascade.tensors[writer.name].ranks, access.indices, writer.output.indices, strict=True)
-            for rank, there, here in axes:
-                variable = _moved(there, here)
-                extent = cascade.extent(variable, writer) if variable else 0
-                if variable and abs(here.constant - there.constant) < extent:  # type: ignore[union-attr]
-                    ends = there.constant, here.constant  # type: ignore[union-attr]
-                    yield _Carried(reads, writes, variable, *ends, cascade.sizes[rank], extent)
+    reads = ((r, a, w, writer) for w, writer in plain for r, e in plain if r <= w for a in e.accesses)
+    axes = (
+        (r, w, access, writer, (rank, here), there)
+        for r, access, w, writer in reads if access.tensor == writer.name
+        for (rank, here), there in zip(cascade.axes(writer.output), access.indices, strict=True)
+        if isinstance(here, Affine) and isinstance(there, Affine)
+    )  # fmt: skip
+    for r, w, access, writer, (rank, here), there in axes:
+        variable = _moved(there, here)
+        extent = cascade.extent(variable, writer) if variable else 0
+        if abs(here.constant - there.constant) < extent:
+            ends = there.constant, here.constant
+            yield _Carried(r, w, access, variable, *ends, cascade.sizes[rank], extent)
 
 
-def _moved(there: object, here: object) -> str:
+def _moved(there: Affine, here: Affine) -> str:
     """The variable by which alone two indices of an axis count, at different places; "" if none does."""
-    is_same = isinstance(there, Affine) and isinstance(here, Affine) and there.terms == here.terms
-    if not is_same or there == here or [c for _, c in here.terms] != [1]:  # type: ignore[attr-defined]
-        return ""
-    return here.variables[0] if here.variables else ""  # type: ignore[attr-defined]
+    is_one = there.terms == here.terms and there != here and [c for _, c in here.terms] == [1]
+    return next(iter(here.variables), "") if is_one else ""
 
 
 def _block(steps: Sequence[Step], carried: Sequence[_Carried], added: Additions) -> list[Step]:
     """What does not depend on the variable, and then the others in an iterate block."""
     einsums = [e for step in steps for e in step.body]
+    each = [{c.variable for c in carried if (c.reads, c.access) == (o.reads, o.access)} for o in carried]
+    # whatever is read at another index of one variable is another turn's, at whichever index of others
+    every = [c for c in carried if c.variable in set.intersection(*each)]
+    carried = [c for c in every if c.variable == every[0].variable] or carried
     first = carried[0]
     variable, is_backward = first.variable, first.read > first.written
     if any(c.variable != variable or (c.read > c.written) != is_backward for c in carried):
@@ -106,53 +112,40 @@ def _counted(
     return Iterate(variable, tuple(body), body[0].place)
 
 
-def _turns(block: Iterate, added: Additions) -> int:
-    return added.sizes.get(block.variable.upper()) or added.extent(block.variable, block.body[0])
-
-
-def _handed_on(block: Iterate, turns: int, added: Additions) -> list[Step]:
+def _handed_on(block: Iterate, added: Additions) -> list[Step]:
     """A block that reads of each state what the turn before left: older values are copied along."""
     turn, before, copies = Affine(((block.variable, 1),)), list[Step](), list[Einsum]()
-    older: dict[Access, Access] = {}
+    turns, older = block_extent(block, added.applied(())), dict[Access, Access]()
     for state in (e.output for e in block.body):
         axis = next((n for n, i in enumerate(state.indices) if _at(i, turn) is not None), None)
-        reads = [a for e in block.body for a in e.accesses if a.tensor == state.tensor and axis is not None]
-        lags = [(a, _lag(state, a, axis, turn)) for a in reads if axis is not None]
-        known = replace(state, indices=_last(state, axis, turn, added)) if axis is not None else state
-        for lag in range(2, max((lag for _, lag in lags), default=0) + 1):
-            assert axis is not None
-            ranks = [*added.tensors[state.tensor].ranks]
-            start = _at(state.indices[axis], turn) - lag  # type: ignore[operator]
+        if axis is None:
+            continue
+        ranks, start = [*added.tensors[state.tensor].ranks], _at(state.indices[axis], turn) or 0
+        reads = (a for e in block.body for a in e.accesses if a.tensor == state.tensor)
+        places = ((a, _at(a.indices[axis], turn)) for a in reads)
+        lags = {a: start - there for a, there in places if there is not None}
+        # all that the turn before wrote
+        every = replace(state, indices=plain(rank.lower() for rank in ranks))
+        known = _moved_to(every, axis, replace(turn, constant=start - 1))
+        for lag in range(2, max(lags.values(), default=0) + 1):
             ranks[axis] = added.rank(f"{ranks[axis]}_OLDER", turns + 1)
             name = added.tensor(f"{state.tensor}_older", tuple(ranks), state.tensor, Kind.STATE)
-            at = [
-                Access(name, (*known.indices[:axis], i, *known.indices[axis + 1 :]))
-                for i in (Affine((), 0), turn, replace(turn, constant=1))
-            ]
-            first = (*known.indices[:axis], Affine((), start), *known.indices[axis + 1 :])
-            before.append(Einsum(at[0], (Access(state.tensor, first),), place=block.place))
-            copies.append(Einsum(at[2], (known,), place=block.place))
-            known = at[1]
-            for access in (a for a, own in lags if own == lag):
-                indices = (*access.indices[:axis], turn, *access.indices[axis + 1 :])
-                older[access] = Access(name, indices, access.place)
+            first, kept = _moved_to(every, axis, Affine((), start - lag)), replace(every, tensor=name)
+            before.append(Einsum(_moved_to(kept, axis, Affine()), (first,), place=block.place))
+            later = _moved_to(kept, axis, replace(turn, constant=1))
+            copies.append(Einsum(later, (known,), place=block.place))
+            known = _moved_to(kept, axis, turn)
+            own = (a for a in lags if lags[a] == lag)
+            older |= {a: _moved_to(replace(a, tensor=name), axis, turn) for a in own}
     body = [e.reading(lambda a: older.get(a, a)) for e in block.body]
     return [*before, block.with_body([*copies, *body])]
 
 
-def _at(index: object, turn: Affine) -> int | None:
+def _moved_to(access: Access, axis: int, index: Affine) -> Access:
+    """An access at another place along one axis."""
+    return replace(access, indices=(*access.indices[:axis], index, *access.indices[axis + 1 :]))
+
+
+def _at(index: Index, turn: Affine) -> int | None:
     """What an index is beside the variable of a block; None where it is anything else."""
     return index.constant if isinstance(index, Affine) and index.terms == turn.terms else None
-
-
-def _lag(state: Access, read: Access, axis: int, turn: Affine) -> int:
-    """How many turns ago what is read was written."""
-    written, there = (_at(a.indices[axis], turn) for a in (state, read))
-    return 0 if written is None or there is None else written - there
-
-
-def _last(state: Access, axis: int, turn: Affine, added: Additions) -> tuple[Index, ...]:
-    """Where all that the turn before wrote of a state stands."""
-    every = [*(Affine(((rank.lower(), 1),)) for rank in added.tensors[state.tensor].ranks)]
-    every[axis] = replace(turn, constant=(_at(state.indices[axis], turn) or 0) - 1)
-    return tuple(every)

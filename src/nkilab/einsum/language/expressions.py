@@ -6,22 +6,8 @@ import re
 from dataclasses import dataclass
 
 from ...errors import SpecError, nearest
-from .ast import (
-    NOWHERE,
-    Access,
-    Affine,
-    Condition,
-    Digit,
-    Einsum,
-    Gather,
-    Index,
-    Operand,
-    Place,
-    Position,
-    Scalar,
-    affine,
-    is_variable,
-)
+from .ast import Condition, Einsum, Operand, Place
+from .indices import NOWHERE, Access, Affine, Digit, Gather, Index, Position, Scalar, affine, is_variable
 from .operators import ALIASES, OPERATORS, SYNONYMS, Operator, operator_named, reducing
 from .shorthand import REDUCTIONS
 

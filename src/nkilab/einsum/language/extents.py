@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ...errors import SpecError
-from .ast import Affine, Cascade, Digit, Einsum, Iterate, Tensor, is_variable
+from .ast import Affine, Cascade, Digit, Einsum, Iterate, Tensor, block_extent, is_variable
 from .carried import with_blocks
 from .digits import without_digits
 from .shorthand import written_out
@@ -168,22 +168,6 @@ def _check_bounds(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) 
                 hint="change the extents, or the index",
             )
             raise einsum.located(error, access)
-
-
-def block_extent(block: Iterate, cascade: Cascade) -> int:
-    """How often the body of an iterate block runs."""
-    known = cascade.sizes.get(block.variable.upper())
-    if known is not None:
-        return known
-    for einsum in block.body:
-        try:
-            return cascade.extent(block.variable, einsum)
-        except KeyError:
-            continue
-    raise SpecError(
-        f"the variable {block.variable} has no extent",
-        hint=f"add {block.variable.upper()}: NUMBER under einsum.shape",
-    ).located(str(block.place), "einsum.expressions")
 
 
 def runs_of(cascade: Cascade) -> Iterator[tuple[Einsum, dict[str, int]]]:

@@ -135,7 +135,8 @@ def _cascade_of(einsums: list[Einsum], scalars: Mapping[str, float], outputs: tu
             every.setdefault(access.tensor, []).append(access)
     # what is written has the ranks of what writes it, the farthest reaching first
     written = sorted((e.output for e in einsums), key=lambda a: all(i.plain for i in a.indices))
-    ranks = {t: _ranks([*(a for a in written if a.tensor == t), *every[t]]) for t in every}
+    outer = {t: [a for a in written if a.tensor == t] for t in every}
+    ranks = {t: _ranks([*own, *every[t]], bool(own)) for t, own in outer.items()}
     tensors = {name: Tensor(name, tuple(own)) for name, own in ranks.items()}
     names = _scalars(einsums)
     for name in scalars:
@@ -154,12 +155,13 @@ def _scalars(einsums: list[Einsum]) -> list[str]:
     return [o.name for e in einsums for o in e.operands if isinstance(o, Scalar) and o.name]
 
 
-def _ranks(accesses: Sequence[Access]) -> Iterator[str]:
+def _ranks(accesses: Sequence[Access], is_written: bool) -> Iterator[str]:
     """The rank of every axis: that of the variable that indexes it alone, else one of its own.
 
-    What counts is the first index with a name: numbers and gathered indices name no rank.
+    What counts is the first index: numbers name no rank, nor do gathered indices of what is written.
     """
     for axis in range(len(accesses[0].indices)):
         indices = [a.indices[axis] for a in accesses if axis < len(a.indices)]
-        plain = next((i.plain for i in indices if isinstance(i, Affine) and i.terms), "")
+        naming = (i.plain for i in indices if (i.terms if isinstance(i, Affine) else not is_written))
+        plain = next(naming, "")
         yield plain.upper() or f"{accesses[0].tensor}_{axis}"

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from ...errors import SpecError, UnsupportedError
 from .additions import Additions, free_variable
-from .ast import Access, Affine, Cascade, Digit, Einsum, Gather, Iterate, Position, Scalar, Step, Tensor
-from .indices import plain
+from .ast import Cascade, Einsum, Iterate, Step, Tensor
+from .indices import Access, Affine, Digit, Gather, Position, Scalar, plain
 
 # what a value that was taken is before less by
 TAKEN = 3e38

@@ -194,7 +194,7 @@ def _checked(cascade: Cascade, outputs: Node | None, node: Node) -> Cascade:
     """The cascade with its outputs, after its names are found to be declared and used with their ranks."""
     for einsum in cascade.einsums:
         check_einsum(einsum, cascade)
-    names = outputs.words() if outputs else (cascade.written[-1],)
+    names = outputs.words() if outputs else (cascade.einsums[-1].name,)
     complete = replace(cascade, outputs=names)
     for problem, hint in _unwritten(complete):
         raise (outputs or node).fail(problem, hint)

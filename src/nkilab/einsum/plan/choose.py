@@ -8,8 +8,7 @@ from itertools import permutations, product
 from math import prod
 
 from ...errors import UnsupportedError
-from ..language.ast import Access, Affine, Einsum, Index
-from ..language.extents import block_extent
+from ..language.ast import Access, Affine, Einsum, Index, block_extent
 from .build import Span
 from .context import Context
 from .fetch import is_fetched, last_chosen, may_turn

@@ -14,21 +14,7 @@ from ..room import buffers_that_fit, size_of, views_of
 from ..tree import nodes
 from ..tree.along import in_order
 from ..tree.expr import ZERO, Atom, Expr, Whole, expr, name_of
-from ..tree.nodes import (
-    PSUM,
-    Alloc,
-    At,
-    Buffer,
-    Copy,
-    Cut,
-    Kernel,
-    Load,
-    Loop,
-    MatMul,
-    Statement,
-    Store,
-    View,
-)
+from ..tree.nodes import At, Buffer, Cut, Kernel, Loop, Statement, View
 from ..tree.rewrite import Change, copied
 from .build import Builder
 
@@ -42,7 +28,7 @@ LEAST = 0.25
 MOST_AXES = 4
 
 
-Moved = Load | Store | Copy
+Moved = nodes.Load | nodes.Store | nodes.Copy
 
 
 @dataclass(frozen=True)
@@ -88,7 +74,7 @@ class Transfer:
         parts, count = [*self.tile.index], Cut(ZERO, expr(turns * max(self.each, 1)))
         parts[self.axis : self.axis + bool(self.each)] = [count]
         tile = View(buffer, tuple(parts))
-        dst, src = (tile, moved) if isinstance(self.statement, Load) else (moved, tile)
+        dst, src = (tile, moved) if isinstance(self.statement, nodes.Load) else (moved, tile)
         return replace(self.statement, dst=dst, src=src)
 
 
@@ -100,7 +86,7 @@ def grown(at: Expr, variable: str) -> int:
 
 def _sides(statement: Moved) -> tuple[View, View]:
     """What turns move to or from, and the tile that a turn has for itself."""
-    is_load = isinstance(statement, Load)
+    is_load = isinstance(statement, nodes.Load)
     return (statement.src, statement.dst) if is_load else (statement.dst, statement.src)
 
 
@@ -178,9 +164,9 @@ def _memory(buffer: Buffer) -> int:
 
 def _is_apart(loop: Loop, statement: Moved) -> bool:
     """Whether a transfer may go before a loop, or behind it, and nothing else of the loop notices."""
-    is_load, (far, tile) = isinstance(statement, Load), _sides(statement)
+    is_load, (far, tile) = isinstance(statement, nodes.Load), _sides(statement)
     place = next(n for n, s in enumerate(loop.body) if s is statement)
-    is_own = any(isinstance(s, Alloc) and s.buffer is tile.buffer for s in loop.body)
+    is_own = any(isinstance(s, nodes.Alloc) and s.buffer is tile.buffer for s in loop.body)
     behind = {id(s) for s in nodes.statements(loop.body[place:])}
     others = (other for other in nodes.statements(loop.body) if other is not statement)
     for s, name, view in ((other, *named) for other in others for named in views_of(other)):
@@ -270,12 +256,13 @@ class Coalescing:
 
     def keep_handed_on(self, loop: Loop, trips: int) -> None:
         """Store what a turn hands on from a copy of its own: the next turn need not wait to write it."""
-        inside = {id(s.buffer) for s in loop.body if isinstance(s, Alloc)}
-        for store in [s for s in loop.body if isinstance(s, Store) and id(s.src.buffer) not in inside]:
+        inside = {id(s.buffer) for s in loop.body if isinstance(s, nodes.Alloc)}
+        stores = [s for s in loop.body if isinstance(s, nodes.Store)]
+        for store in (s for s in stores if id(s.src.buffer) not in inside):
             buffer = replace(store.src.buffer, name=self.build.fresh(store.src.buffer.name), role="tile")
             later = replace(store, src=replace(store.src, buffer=buffer))
             place = next(n for n, s in enumerate(loop.body) if s is store)
-            steps = [Alloc(buffer), Copy(later.src, store.src), later]
+            steps = [nodes.Alloc(buffer), nodes.Copy(later.src, store.src), later]
             body = [*loop.body[:place], *steps, *loop.body[place + 1 :]]
             is_whole = store.src.index == tuple(Cut(ZERO, expr(n)) for n in buffer.shape)
             if is_whole and any(self.wanted(replace(loop, body=body), later, trips)):
@@ -288,10 +275,10 @@ class Coalescing:
         if way is None or is_part or not _is_apart(loop, statement):
             return
         parts = [n for n in range(2, trips + 1) if trips % n == 0]
-        if isinstance(statement, Copy):
+        if isinstance(statement, nodes.Copy):
             most = int(self.hardware.machine["psum_bank_bytes"]) // size_of(way.tile.buffer)
             fitting = [n for n in parts if n <= most]
-            if way.tile.buffer.memory == PSUM and fitting:
+            if way.tile.buffer.memory == nodes.PSUM and fitting:
                 yield replace(way, needed=fitting[-1])
             return
         start_ns = ENOUGH * self.hardware.machine["dma_issue_ns"]
@@ -309,7 +296,7 @@ class Coalescing:
         inner = variable if turns == trips else self.build.fresh(variable)
         outer = name_of(variable) * turns
         wide = {id(t.tile.buffer): t for t in transfers}
-        allocs = [s.buffer for s in nodes.statements(loop.body) if isinstance(s, Alloc)]
+        allocs = [s.buffer for s in nodes.statements(loop.body) if isinstance(s, nodes.Alloc)]
         # a first iteration that stands apart has a tile of the same name as the others'
         taken = {b.name for b in allocs if id(b) not in wide}
         buffers = {n: t.buffer(turns) for n, t in wide.items()}
@@ -325,21 +312,21 @@ class Coalescing:
         moved = {id(t.statement) for t in transfers}
         rest = [
             s for s in loop.body
-            if id(s) not in moved and not (isinstance(s, Alloc) and id(s.buffer) in wide)
+            if id(s) not in moved and not (isinstance(s, nodes.Alloc) and id(s.buffer) in wide)
         ]  # fmt: skip
         kept = copied(rest, Change(names, view, {}))
         if names:
             kept = _summed(kept, variable, inner)
         made = [t.wide(buffers[id(t.tile.buffer)], variable, turns) for t in transfers]
-        loads, stores = ([t for t in made if isinstance(t, Load) is is_load] for is_load in (True, False))
-        body: list[Statement] = [*map(Alloc, buffers.values()), *loads]
-        is_empty = all(isinstance(s, Alloc | nodes.Comment) for s in kept)
+        loads, stores = ([t for t in made if isinstance(t, nodes.Load) is way] for way in (True, False))
+        body: list[Statement] = [*map(nodes.Alloc, buffers.values()), *loads]
+        is_empty = all(isinstance(s, nodes.Alloc | nodes.Comment) for s in kept)
         body += [] if is_empty else [replace(loop, variable=inner, trips=turns, body=kept, comment="")]
         body += stores
         if turns == trips:
             start: dict[Atom, Expr] = {variable: ZERO}
             unchanged = Change(start, lambda held: held, {})
-            body = [s if isinstance(s, Loop | Alloc) else copied([s], unchanged)[0] for s in body]
+            body = [s if isinstance(s, Loop | nodes.Alloc) else copied([s], unchanged)[0] for s in body]
             yield from [nodes.Comment(loop.comment)] if loop.comment else []
             yield from body
         else:
@@ -352,7 +339,7 @@ def _summed(body: list[Statement], variable: str, inner: str) -> list[Statement]
     for s in body:
         if isinstance(s, Loop):
             s = replace(s, body=_summed(s.body, variable, inner))
-        elif isinstance(s, MatMul) and variable in s.over:
+        elif isinstance(s, nodes.MatMul) and variable in s.over:
             s = replace(s, over=(*s.over, inner))
         found.append(s)
     return found

@@ -11,21 +11,7 @@ from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Cascade, Einsum, Scalar
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr
-from ..tree.nodes import (
-    HBM,
-    PSUM,
-    SBUF,
-    Alloc,
-    Buffer,
-    Cut,
-    Fill,
-    Kernel,
-    Number,
-    Summed,
-    Tally,
-    View,
-    all_of,
-)
+from ..tree.nodes import HBM, PSUM, SBUF, Buffer, Cut, Kernel, View, all_of
 from .build import Builder, Span, whole
 from .given import NOTHING, Given, Made
 from .knobs import RULES, Decision, Knobs, Option, Picker
@@ -154,7 +140,7 @@ class Context:
         kept = [s for found in self.storages.values() for s in found]
         kept += [held for scope in scopes for held in scope.cache.values()]
         known = {id(getattr(held, "buffer", held)) for held in kept}
-        for made in (s.buffer for s in scopes[-1].body[first:] if isinstance(s, Alloc)):
+        for made in (s.buffer for s in scopes[-1].body[first:] if isinstance(s, nodes.Alloc)):
             if id(made) not in known:
                 scopes[-1].bytes -= self.build.bytes_of(made)
 
@@ -167,7 +153,7 @@ class Context:
         """Bytes of an element."""
         return as_dtype(dtype).storage.itemsize
 
-    def number(self, scalar: Scalar) -> Number:
+    def number(self, scalar: Scalar) -> nodes.Number:
         """A scalar as an operand: its name as a parameter, or its value."""
         return scalar.name or scalar.value
 
@@ -252,7 +238,7 @@ class Context:
         def made() -> Buffer:
             hint = "ones" if value == 1 else "zeros" if value == 0 else "constant"
             tile = self.temporary(hint, self.lanes, self.lanes, dtype)
-            self.build.add(Fill(all_of(tile), value))
+            self.build.add(nodes.Fill(all_of(tile), value))
             return tile
 
         return self.build.once(("constant", dtype, value), 0, made)
@@ -289,7 +275,7 @@ class Context:
 def tally(
     ctx: Context, einsum: Einsum, into: View, spans: Mapping[str, Span], whole: Mapping[str, Span],
     is_across: bool = False,
-) -> Tally:  # fmt: skip
+) -> nodes.Tally:  # fmt: skip
     """What an addition to the sum of an Einsum takes.
 
     Args:
@@ -304,9 +290,10 @@ def tally(
     # the turn of a block, in which a tensor without that rank is made anew, is no value of a sum
     summed = [v for v in einsum.reduced if not whole[v].start.names or not whole[v].is_point]
     added = tuple(
-        Summed(v, spans[v].start, spans[v].count, whole[v].start, whole[v].count, extents[v]) for v in summed
+        nodes.Summed(v, spans[v].start, spans[v].count, whole[v].start, whole[v].count, extents[v])
+        for v in summed
     )
-    return Tally(into, added, is_across)
+    return nodes.Tally(into, added, is_across)
 
 
 def part_of(buffer: Buffer, rows: int | Expr, columns: int | Expr, column: int | Expr = 0) -> View:

@@ -16,8 +16,9 @@ from ...errors import UnsupportedError
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step
+from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, declared, plain
 from ..language.extents import bounds
+from ..rewrite.neighbours import is_finite
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Buffer, Cut, View
@@ -79,11 +80,11 @@ def with_edges(
         if not zeros or (is_tiled and _bytes_of(cascade, einsum, access, zeros, dtype, partitions) <= room):
             continue
         if not is_input and block is not None and any(e.name == access.tensor for e in block.body):
-            error = UnsupportedError(
-                f"{access} reads outside of {access.tensor}, which the same turn computes",
-                hint="declare the tensor with the zeros around it and write the rest",
-            )
-            raise einsum.located(error, access)
+            name = declared(access.tensor, cascade.tensors.keys() - cascade.derived.keys(), cascade.derived)
+            hint = f"choose it by a sum, as in sum({name}[w] * (w == n + 1), w)"
+            problem = f"{replace(access, tensor=name)} reads outside of {name}, which the same turn computes"
+            hint = hint if is_finite(cascade) else "write a large number instead of inf"
+            raise einsum.located(UnsupportedError(problem, hint=hint), access)
         found.setdefault(access.tensor, []).append(zeros)
     if not found:
         return cascade, {}
@@ -141,7 +142,7 @@ class _Edging:
     def copying(self, name: str) -> Einsum:
         """The Einsum that makes a copy."""
         edges = self.edges[name]
-        indices = tuple(Affine(((rank.lower(), 1),)) for rank in self.added.tensors[name].ranks)
+        indices = plain(rank.lower() for rank in self.added.tensors[name].ranks)
         inside = (replace(i, constant=-low) for i, (low, _) in zip(indices, edges.zeros, strict=True))
         return Einsum(Access(name, indices), (Access(edges.tensor, tuple(inside)),))
 
@@ -160,11 +161,11 @@ class _Edging:
 
 def _zeros(cascade: Cascade, einsum: Einsum, access: Access) -> Zeros:
     """How many positions before and behind a tensor an access reads, per axis; () for none."""
-    found = []
+    zeros = []
     for index, size in zip(access.indices, cascade.shape(access.tensor), strict=True):
         low, high = _bounds(cascade, einsum, index) if isinstance(index, Affine) else (0, size - 1)
-        found.append((max(-low, 0), max(high - size + 1, 0)))
-    return tuple(found) if any(map(any, found)) else ()
+        zeros.append((max(-low, 0), max(high - size + 1, 0)))
+    return tuple(zeros) if any(map(any, zeros)) else ()
 
 
 def _bounds(cascade: Cascade, einsum: Einsum, index: Affine) -> tuple[int, int]:

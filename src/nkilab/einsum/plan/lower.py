@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...machine import Machine
 from ..language.ast import Cascade
+from ..rewrite.neighbours import with_neighbours
 from ..rewrite.recurrences import with_scans
 from ..tree.nodes import Kernel
 from .context import Context
@@ -52,8 +53,9 @@ def lower(
     reasons = [*left_out, *reasons]
     picker = Picker(knobs, is_rewrite=True)
     if not given.is_watched:
-        scans, held = held, rewritten_by(picker, held, partitions)
-        reasons += beyond_decays(scans, held, partitions)
+        scans, notes = with_neighbours(held)
+        held = rewritten_by(picker, scans, partitions)
+        reasons += [*notes, *beyond_decays(scans, held, partitions)]
         held = rewritten(held, dtypes, machine)
     form = normal(held, partitions, given.plain, machine=machine, picker=picker)
     held = without_turns(ordered_steps(form) if knobs.is_ordered else form)

@@ -338,8 +338,18 @@ def matmul_dtype(ctx: Context, *operands: Access | None) -> str:
     narrow = [t for t in types if t != "float32"]
     if not types or (types != every and narrow and "float8" in narrow[0]):
         return "bfloat16"
-    is_inner = len(types) > 1 and all(a is not None and a.tensor in ctx.cascade.written for a in operands)
-    return narrow[0] if narrow else "bfloat16" if is_inner and ctx.is_narrow else "float32"
+    computed = [a is not None and a.tensor in ctx.cascade.written for a in operands]
+    if any(
+        a and not c and ctx.dtypes[a.tensor] == "float32" for a, c in zip(operands, computed, strict=True)
+    ):
+        return "float32"
+    return (
+        narrow[0]
+        if narrow
+        else "bfloat16"
+        if len(types) > 1 and all(computed) and ctx.is_narrow
+        else "float32"
+    )
 
 
 def even_blocks(extent: int, step: int) -> set[int]:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from ...errors import UnsupportedError
 from ..language.additions import Additions, free_variable
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Scalar, Step, Tensor
-from ..language.extents import block_extent
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Scalar, Step, Tensor, block_extent
 from .groups import einsums_of
 
 

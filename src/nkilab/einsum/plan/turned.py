@@ -13,8 +13,7 @@ from math import prod
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.additions import Additions
-from ..language.ast import Access, Cascade, Einsum, Kind
-from ..language.extents import block_extent
+from ..language.ast import Access, Cascade, Einsum, Kind, block_extent
 from ..rewrite.batch_order import copied, reordered
 from .knobs import Knobs
 from .stage import READ_AGAIN

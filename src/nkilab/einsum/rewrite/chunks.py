@@ -17,20 +17,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..language.additions import Additions
-from ..language.ast import (
-    Access,
-    Affine,
-    Cascade,
-    Einsum,
-    Iterate,
-    Operand,
-    Position,
-    Recurrence,
-    Scalar,
-    Step,
-    Tensor,
-    plain,
-)
+from ..language.ast import Cascade, Einsum, Iterate, Recurrence, Step, Tensor
+from ..language.indices import Access, Affine, Operand, Position, Scalar, plain
 
 # turns of a chunk at least
 FEWEST_TURNS = 16

@@ -13,20 +13,8 @@ from dataclasses import replace
 
 from ...errors import UnsupportedError
 from ..language.additions import Additions, free_variable
-from ..language.ast import (
-    Access,
-    Affine,
-    Cascade,
-    Condition,
-    Einsum,
-    Iterate,
-    Kind,
-    Operand,
-    Recurrence,
-    Scalar,
-    Step,
-)  # fmt: skip
-from ..language.extents import block_extent
+from ..language.ast import Cascade, Condition, Einsum, Iterate, Kind, Recurrence, Step, block_extent
+from ..language.indices import Access, Affine, Index, Operand, Scalar, affine
 from .coefficients import NoRecurrenceError
 from .states import Places, Reduction, declared, emitted, renamed
 
@@ -97,8 +85,20 @@ def _need_upwards(block: Iterate, reason: NoRecurrenceError) -> None:
 
 def _counts_down(block: Iterate) -> bool:
     """Whether iterations write what stands before that of the iteration before."""
-    indices = [i for e in block.body for i in e.output.indices if isinstance(i, Affine)]
-    return any(i.coefficient(block.variable) < 0 for i in indices)
+    return any(_falling(e.output, block.variable) for e in block.body)
+
+
+def _falling(access: Access, variable: str) -> list[int]:
+    """Axes whose index falls as a variable grows."""
+    indices = enumerate(access.indices)
+    return [n for n, i in indices if isinstance(i, Affine) and i.coefficient(variable) < 0]
+
+
+def _from_end(index: Index, size: int) -> Affine:
+    """An index of an axis that is counted from its other end."""
+    if not isinstance(index, Affine):
+        raise NoRecurrenceError(f"{index} is gathered in a block that counts down")
+    return affine([(n, -c) for n, c in index.terms], size - 1 - index.constant)
 
 
 def _chain(block: Iterate) -> str:
@@ -134,7 +134,17 @@ class _Distribution:
         accesses = (a for e in block.body for a in e.every_access)
         for access in (a for a in accesses if any(self.variable in g.variables for g in a.gathers)):
             raise NoRecurrenceError(f"{access} is gathered in a block that counts down")
-        return [e.counted_back({self.variable: self.extent}) for e in block.body]
+        body = [e.counted_back({self.variable: self.extent}) for e in block.body]
+        outside = {t for e in self.outside() for t in (e.name, *e.reads)} | {*self.source.outputs}
+        own = {e.name: _falling(e.output, self.variable) for e in body if e.name not in outside}
+
+        def in_order(access: Access) -> Access:
+            """What the block alone reads, in the order of its turns."""
+            size = {n: self.source.shape(access.tensor)[n] for n in own.get(access.tensor, ())}
+            indices = (_from_end(i, size[n]) if n in size else i for n, i in enumerate(access.indices))
+            return replace(access, indices=tuple(indices))
+
+        return [replace(e.reading(in_order), output=in_order(e.output)) for e in body]
 
     def cascade(self) -> Cascade:
         """The cascade with the block taken apart.

@@ -116,27 +116,23 @@ class Alloc(Statement):
 
 
 @dataclass(frozen=True)
-class Load(Statement):
+class FromSource(Statement):
+    """What a statement makes of one view alone."""
+
+    dst: View
+    src: View
+
+
+class Load(FromSource):
     """HBM to SBUF."""
 
-    dst: View
-    src: View
 
-
-@dataclass(frozen=True)
-class Store(Statement):
+class Store(FromSource):
     """SBUF to HBM."""
 
-    dst: View
-    src: View
 
-
-@dataclass(frozen=True)
-class Move(Statement):
+class Move(FromSource):
     """SBUF to SBUF by DMA, between any partitions."""
-
-    dst: View
-    src: View
 
 
 @dataclass(frozen=True)
@@ -150,11 +146,9 @@ class Gather(Statement):
 
 
 @dataclass(frozen=True)
-class Copy(Statement):
+class Copy(FromSource):
     """A copy on chip; types that differ are converted; on VectorE, or the engine named."""
 
-    dst: View
-    src: View
     engine: str = ""
 
 
@@ -190,12 +184,8 @@ class MatMul(Statement):
     is_begun: bool = False  # whether it adds to what a sum has come to before, and overwrites nothing
 
 
-@dataclass(frozen=True)
-class Transpose(Statement):
+class Transpose(FromSource):
     """SBUF [a, b] to PSUM [b, a]."""
-
-    dst: View
-    src: View
 
 
 @dataclass(frozen=True)
@@ -249,12 +239,8 @@ class Activate(Statement):
     total: View | None = None
 
 
-@dataclass(frozen=True)
-class Invert(Statement):
+class Invert(FromSource):
     """dst = 1 / src."""
-
-    dst: View
-    src: View
 
 
 @dataclass(frozen=True)
