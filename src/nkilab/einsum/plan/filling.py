@@ -39,11 +39,11 @@ class Filling:
 
     def lower(self) -> None:
         """Fill it at once, or block of partitions by block, along the last of its free axes."""
+        if self.is_done_at_once():
+            return
         if pieces := self.blocks_and_rest():
             for piece in pieces:
                 piece.lower()
-            return
-        if self.is_done_at_once():
             return
         ctx, last = self.ctx, self.last_free
         rest = tuple(n for n in self.free if n != last)
@@ -85,7 +85,7 @@ class Filling:
         for v in filter(None, dict.fromkeys((self.last_free, self.part))):
             total = self.at[v].count.value or 0
             unit = lanes * (self.blocks_together if v == self.part else 1)
-            if total <= 2 * lanes or not total % lanes or self.is_cast_whole:
+            if total <= 2 * lanes or not total % lanes:
                 continue
             start, many = self.at[v].start, total - total % unit
             spans = whole(many, start), whole(total - many, start + many)
