@@ -162,6 +162,21 @@ def test_a_search_keeps_the_kernel_of_the_rules_where_no_other_is_predicted_fast
     assert len(result.alternatives) > 1
 
 
+def test_a_choice_that_ends_in_an_error_of_a_library_is_told_and_the_search_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rules = nkilab.einsum.compile(PRODUCT, sizes={"K": 512, "M": 512, "N": 512})
+    compiled = PlanObjective._compiled
+
+    def broken(self: PlanObjective, knobs: Knobs) -> object:
+        if knobs != rules.knobs:
+            raise RuntimeError("a set cannot be read")
+        return compiled(self, knobs)
+
+    monkeypatch.setattr(PlanObjective, "_compiled", broken)
+    assert "by a fault of nkilab" in searched(Plans(rules), Search(0.5)).changes[-1]
+
+
 @pytest.mark.corpus(drawn=False)
 def test_two_workers_find_the_same_kernel() -> None:
     sizes = {"K": 256, "M": 256, "N": 512}

@@ -36,6 +36,17 @@ def test_beside_float32_small_integers_are_read_as_float32() -> None:
     assert np.array_equal(result, np.full((8, 8), 64 + 2.0**-6))
 
 
+def test_an_input_of_float32_beside_one_of_bfloat16_is_not_rounded() -> None:
+    kernel = einsum.compile(
+        "Y[m, n] = A[m, k] * B[k, n]",
+        shapes={"A": (8, 64), "B": (64, 8)},
+        dtypes={"A": "bfloat16", "Y": "float32"},
+    )
+    # bfloat16 would round 1 + 2^-12 to 1
+    result = kernel(A=np.ones((8, 64)), B=np.full((64, 8), 1 + 2.0**-12))
+    assert np.array_equal(result, np.full((8, 8), 64 + 2.0**-6))
+
+
 def test_integers_of_16_bits_are_no_operands_of_products() -> None:
     kernel = einsum.compile(
         "Y[m, n] = sum(A[m, k] * B[k, n], k)",

@@ -201,6 +201,16 @@ def test_both_operands_of_a_product_that_fit_together_are_read_once() -> None:
     assert max(transfers_of(kernel, name) for name in "AB") <= 16
 
 
+def test_whole_blocks_of_ragged_operands_come_at_once() -> None:
+    # 7 blocks of 128 rows and 104 more: 64 transfers if each tile of A came by itself
+    kernel = nkilab.einsum.compile(
+        "Z[m, n] = A[m, k] . B[k, n] ;; M mul V add", sizes=dict.fromkeys("MNK", 1000),
+        dtypes=dict.fromkeys("ABZ", "bfloat16"),
+    )  # fmt: skip
+    assert transfers_of(kernel, "A") <= 8
+    assert transfers_of(kernel, "B") <= 8
+
+
 @pytest.mark.corpus(drawn=False)
 def test_weights_that_no_turn_exchanges_take_one_buffer() -> None:
     # 43 KiB of a partition each; U took two buffers, did not fit, and was read anew for every 128 rows of X

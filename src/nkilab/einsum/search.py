@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from hashlib import sha256
 from itertools import takewhile
 
-from ..errors import UsageError
+from ..errors import NkilabError, UsageError
 from ..hook import activate
 from ..machine import Machine
 from ..timing import MODEL_VERSION
@@ -160,8 +160,9 @@ class PlanObjective(Objective):
             if knobs not in self._known:
                 self._known[knobs] = self._compiled(knobs)
         except Exception as error:
-            # what no nest covers, or what the proof refuses
-            return pruned(point, error)
+            # what no nest covers, what the proof refuses, or a fault
+            is_told = isinstance(error, NkilabError | AssertionError)
+            return pruned(point, error if is_told else PlanError(error, []))
         kernel = self._known[knobs]
         if kernel is None:
             message = f"it runs more than {self._plans.most} statements"

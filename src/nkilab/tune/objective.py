@@ -288,7 +288,7 @@ def _refuse_full(estimate: Estimate) -> None:
         raise LimitError(finding.message, hint=finding.fix).located(finding.where, finding.rule)
 
 
-def pruned(point: Point, error: Exception) -> Outcome:
+def pruned(point: Point, error: NkilabError | AssertionError) -> Outcome:
     """The outcome of a point that a limit, a rule, a lack of memory or a proof forbids."""
     where = (error.called, error.where) if isinstance(error, NkilabError) else ()
     reason = ", ".join(p for p in (type(error).__name__, *where) if p)

@@ -229,18 +229,22 @@ class Filling:
             self.over(free, columns.tile(block)).turned(free)
 
     @property
-    def is_turned_in_bulk(self) -> bool:
-        """Whether its partitions run along the last axis in HBM, and many rows may be transposed together."""
+    def is_across(self) -> bool:
+        """Whether its partitions run along the last axis in HBM."""
         is_last = bool(self.part and self.free) and self.access.indices[-1].plain == self.part
-        if not self.source.is_hbm or not is_last or (len(self.free) > 1 and self.has_extents):
-            return False
-        return is_turned_in_bulk(self.ctx, self.want(self.part, self.last_free), self.source)
+        return self.source.is_hbm and is_last and not (len(self.free) > 1 and self.has_extents)
+
+    @property
+    def is_turned_in_bulk(self) -> bool:
+        """Whether many rows may be transposed together."""
+        want = self.want(self.part, self.last_free) if self.is_across else None
+        return want is not None and is_turned_in_bulk(self.ctx, want, self.source)
 
     def turned_in_bulk(self) -> bool:
         """Fill a tile whose partitions run along the last axis in HBM; whether it is done."""
-        if not self.is_turned_in_bulk:
-            return False
         last = self.last_free
+        if not self.is_across:
+            return False
 
         def into(columns: Span, rows: Span) -> View:
             block = self.over(self.part, self.rows.tile(columns))
