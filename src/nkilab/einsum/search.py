@@ -161,8 +161,8 @@ class PlanObjective(Objective):
                 self._known[knobs] = self._compiled(knobs)
         except Exception as error:
             # what no nest covers, what the proof refuses, or a fault
-            is_told = isinstance(error, NkilabError | AssertionError)
-            return pruned(point, error if is_told else PlanError(error, []))
+            known = error if isinstance(error, NkilabError | AssertionError) else PlanError(error, [])
+            return pruned(point, known)
         kernel = self._known[knobs]
         if kernel is None:
             message = f"it runs more than {self._plans.most} statements"
