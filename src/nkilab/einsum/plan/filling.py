@@ -237,8 +237,8 @@ class Filling:
     @property
     def is_turned_in_bulk(self) -> bool:
         """Whether many rows may be transposed together."""
-        want = self.want(self.part, self.last_free) if self.is_across else None
-        return want is not None and is_turned_in_bulk(self.ctx, want, self.source)
+        operand = self.want(self.part, self.last_free) if self.is_across else None
+        return operand is not None and is_turned_in_bulk(self.ctx, operand, self.source)
 
     def turned_in_bulk(self) -> bool:
         """Fill a tile whose partitions run along the last axis in HBM; whether it is done."""
