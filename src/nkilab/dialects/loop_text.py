@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from types import CodeType
 
 from msgspec import Struct, field
@@ -111,7 +111,8 @@ class _Reader:
         self.own = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
         self.function = Function()
         # a loop within another one is read several times
-        self.read_by, self.written_by, self.text_in = cache(_read), cache(_written), cache(self.text_of)
+        self.read_by, self.text_in = cache(_read), cache(self.text_of)
+        self.written_by, self.assigned_by = cache(_written), cache(partial(_written, is_assigned=True))
 
     def read(self, node: ast.FunctionDef) -> Function:
         body = node.body[1:] if ast.get_docstring(node) is not None else node.body
@@ -149,7 +150,7 @@ class _Reader:
                 break
             head = wider
         carried = head & (self.written_by(*node.body) | target)
-        added_to = carried - target - _written(*node.body, is_assigned=True)
+        added_to = carried - target - self.assigned_by(*node.body)
         text, run = None, node.iter
         is_plain = carried == added_to and not node.orelse and isinstance(node.target, ast.Name)
         if is_plain and _is_range(run):

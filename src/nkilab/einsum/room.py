@@ -109,6 +109,7 @@ def _needed(kernel: Kernel, machine: Machine) -> Iterator[tuple[str, int, int, i
     lives = lives_of(kernel.body)
     for cost, limit, what in costs:
         most = int(machine[limit])
-        needed = {buffers: lives.peak(cost, buffers) for buffers in BUFFERS}
-        buffers = next((n for n in BUFFERS if needed[n] <= most), BUFFERS[-1])
-        yield what, most, buffers, needed[buffers]
+        for buffers in BUFFERS:
+            if (needed := lives.peak(cost, buffers)) <= most:
+                break
+        yield what, most, buffers, needed

@@ -211,6 +211,7 @@ class Coalescing:
         times = hardware.total(kernel.body)
         busiest = max((t for e, t in times.items() if e != "dma"), default=0.0)
         self.is_moving = times.get("dma", 0.0) > LEAST * busiest
+        self.fitting = buffers_that_fit(kernel, hardware.machine)
 
     def change(self) -> None:
         """Change all loops."""
@@ -239,14 +240,13 @@ class Coalescing:
         transfers = [t for t in transfers if tiles.count(id(t.tile.buffer)) == 1]
         if not transfers:
             return
-        fitting = buffers_that_fit(self.kernel, self.hardware.machine)
         # what all turns share goes before the loop, or behind it; for the others a loop is divided once
         parts = [t for t in transfers if t.needed < trips and not self.is_given]
         ways = [(trips, [t for t in transfers if t.needed == trips])]
         ways += [(n, parts) for n in sorted({t.needed for t in parts}, reverse=True)]
         for turns, kept in (way for way in ways if way[1]):
             body[place : place + 1] = made = list(self.divided(loop, kept, trips, turns))
-            if buffers_that_fit(self.kernel, self.hardware.machine) != fitting:
+            if buffers_that_fit(self.kernel, self.hardware.machine) != self.fitting:
                 body[:] = before
                 continue
             around = body if turns == trips else next(s.body for s in made if isinstance(s, Loop))
@@ -267,6 +267,7 @@ class Coalescing:
             is_whole = store.src.index == tuple(Cut(ZERO, expr(n)) for n in buffer.shape)
             if is_whole and any(self.wanted(replace(loop, body=body), later, trips)):
                 loop.body[:] = body
+                self.fitting = buffers_that_fit(self.kernel, self.hardware.machine)
 
     def wanted(self, loop: Loop, statement: Moved, trips: int) -> Iterator[Transfer]:
         """How a transfer is made wider, if it is worth it."""
