@@ -209,6 +209,46 @@ def test_shorthand_without_a_meaning_is_refused_at_its_expression(
     assert text in str(refused.value)
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3", "float8_e5m2"])
+def test_scales_of_blocks_are_no_floats_of_one_byte_on_chip(dtype: str) -> None:
+    text = "Y[m, n] = A[m, k] * P[m, k // 64] * B[k, n] * Q[k // 64, n]"
+    rng, sizes = np.random.default_rng(5), {"M": 8, "K": 128, "N": 24}
+    kernel = einsum.compile(
+        text, sizes=sizes, dtypes={"A": dtype, "B": dtype, "P": "float32", "Q": "float32"}
+    )
+    a, b = (rng.standard_normal(s).astype(as_dtype(dtype).storage) for s in ((8, 128), (128, 24)))
+    # scales far beyond the largest number of one byte
+    p, q = (rng.uniform(1e3, 1e5, s).astype(np.float32) for s in ((8, 2), (2, 24)))
+    wide = [x.astype(np.float64) for x in (a, p, b, q)]
+    expected = (wide[0] * np.repeat(wide[1], 64, 1)) @ (wide[2] * np.repeat(wide[3], 64, 0))
+    assert np.abs(kernel(A=a, P=p, B=b, Q=q) - expected).max() <= 0.01 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "result", "loses"),
+    [
+        ("float8_e4m3", "float8_e4m3", "bfloat16", 2**-9),
+        ("float8_e4m3", "bfloat16", "float32", 2**-20),
+        ("float8_e5m2", "float16", "float32", 2**-20),
+        ("bfloat16", "float16", "float32", 2**-20),
+        ("int8", "float8_e4m3", "bfloat16", 2**-9),
+        ("float8_e4m3", "float32", "float32", 2**-20),
+    ],
+)
+def test_neither_operand_of_a_product_is_rounded_to_the_type_of_the_other(
+    first: str, second: str, result: str, loses: float
+) -> None:
+    rng = np.random.default_rng(6)
+    kernel = einsum.compile(
+        "mk,kn->mn", shapes={"A": (8, 40), "B": (40, 8)}, dtypes={"A": first, "B": second}
+    )
+    a, b = (rng.standard_normal(s) * 3 for s in ((8, 40), (40, 8)))
+    a, b = a.astype(as_dtype(first).storage), b.astype(as_dtype(second).storage)
+    expected, size = a.astype(float) @ b.astype(float), np.abs(a.astype(float)) @ np.abs(b.astype(float))
+    assert kernel.dtypes["Z"] == result
+    assert np.all(np.abs(np.asarray(kernel(A=a, B=b), float) - expected) <= loses * size)
+
+
 @pytest.mark.corpus
 @pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
 @pytest.mark.parametrize("dtype", ["float8_e4m3", "float8_e5m2"])

@@ -73,7 +73,8 @@ def compile(
         sizes: extents of ranks that the specification leaves open; of a `range` of them the kernel
             takes the one that it runs at as an argument.
         shapes: of tensors, instead of or beside `sizes`.
-        dtypes: of inputs and outputs by name, or one for all; float32, or that of the inputs, if not given.
+        dtypes: of inputs and outputs by name, or one for all; float32, or that of the inputs (bfloat16 for
+            floats of one byte), if not given.
         scalars, outputs: for expressions, which alone take them.
         dialect: nki or neuronxcc; nki if not given, neuronxcc for `as_written`.
         as_written: print what the published generator prints, faults and all.
@@ -413,7 +414,10 @@ def verify(kernel: Any, spec: Any, seed: int = 0) -> list[Verdict]:
 
 
 def types_of(cascade: Cascade, spec: Spec, given: Mapping[str, Any] | str | None) -> dict[str, str]:
-    """The type of every input and output: given, of the specification, or that of the inputs."""
+    """The type of every input and output: given, of the specification, or that of the inputs.
+
+    Results of inputs that have floats of one byte have two: such a type is chosen with a scale.
+    """
     by_name = given if isinstance(given, Mapping) else {}
     found: dict[str, str] = {}
     for tensor in by_name:
@@ -426,6 +430,8 @@ def types_of(cascade: Cascade, spec: Spec, given: Mapping[str, Any] | str | None
         found[tensor] = as_dtype(by_name.get(tensor) or spec.dtypes.get(tensor) or default).name
     floats = [d for d in found.values() if as_dtype(d).is_float]
     common = floats[0] if floats and len(set(floats)) == 1 else "float32"
+    common = "bfloat16" if as_dtype(common).storage.itemsize == 1 else common
+    common = given if isinstance(given, str) else common
     for tensor in cascade.outputs:
         found[tensor] = as_dtype(by_name.get(tensor) or spec.dtypes.get(tensor) or common).name
     return found

@@ -8,7 +8,7 @@ reference reads them as rounded to their types. An Einsum gives its result
     product    of k operands: the sum of prod(|x|+E) - prod|x|, and (k + g(n)) u times the sum of prod(|x|+E);
                of three and more, what they are multiplied to in pairs may be kept, too: (k - 2) m times it
     store      one rounding of the narrowest type that a kernel may keep the result in, m |x|, and what
-               underflows there
+               underflows there: that of an input or an output; one of a single byte only if it is its own
 
 with u = 2^-24, what float32 loses; 2^-20 for functions of ScalarE. Summing n terms in any order loses at most
 n u of the sum of magnitudes, more than 8 sqrt(n) u with a probability below 2 exp(-32) where roundings are
@@ -47,6 +47,11 @@ def rounding(dtype: str) -> float:
     return 2.0 ** -(held.mantissa_bits + 1) if held.is_float else 0.0
 
 
+def unit_of(dtype: str) -> float:
+    """Relative error of what is computed in float32 and stored."""
+    return max(rounding(dtype), FLOAT32_UNIT)
+
+
 def underflow(dtype: str) -> float:
     """Absolute error where a type ends: its least number, or the least normal one of float32."""
     held = as_dtype(dtype)
@@ -57,9 +62,15 @@ def underflow(dtype: str) -> float:
 
 
 def narrowest(cascade: Cascade, dtypes: Mapping[str, str]) -> str:
-    """The float type of inputs and outputs that loses most, in which a kernel may keep what lies between."""
-    held = [dtypes.get(t, "float32") for t in (*cascade.inputs, *cascade.outputs)]
-    return max((d for d in held if as_dtype(d).is_float), key=rounding, default="float32")
+    """The float type of inputs and outputs that loses most."""
+    every = [dtypes.get(t, "float32") for t in (*cascade.inputs, *cascade.outputs)]
+    return max((d for d in every if as_dtype(d).is_float), key=rounding, default="float32")
+
+
+def between(cascade: Cascade, dtypes: Mapping[str, str]) -> str:
+    """The type that loses most in which a kernel may keep what lies between: it has two bytes at least."""
+    dtype = narrowest(cascade, dtypes)
+    return "bfloat16" if as_dtype(dtype).storage.itemsize == 1 else dtype
 
 
 @dataclass(frozen=True)
@@ -81,7 +92,7 @@ def bounds(cascade: Cascade, arrays: Mapping[str, Any], dtypes: Mapping[str, str
         dtypes: of inputs and outputs.
     """
     with np.errstate(all="ignore"):
-        errors = _Errors(cascade, arrays, narrowest(cascade, dtypes))
+        errors = _Errors(cascade, arrays, dtypes)
         for einsum, bound in runs_of(cascade):
             errors.run(einsum, bound)
         allowed = {}
@@ -105,9 +116,15 @@ def walk(count: int) -> float:
 class _Errors:
     """Runs Einsums on values and bounds: `values`, `spread` (E), `low` (|x|), `high` (|x| + E)."""
 
-    def __init__(self, cascade: Cascade, arrays: Mapping[str, Any], stored: str) -> None:
+    def __init__(self, cascade: Cascade, arrays: Mapping[str, Any], dtypes: Mapping[str, str]) -> None:
         self.cascade, self.largest_sum = cascade, 0.0
-        self.store_unit, self.lost = max(rounding(stored), FLOAT32_UNIT), underflow(stored)
+        self.between, outputs = (
+            between(cascade, dtypes),
+            {t: dtypes.get(t, "float32") for t in cascade.outputs},
+        )
+        self.stored = {
+            t: max(self.between, d, key=rounding) for t, d in outputs.items() if as_dtype(d).is_float
+        }
         held = {t: np.zeros(cascade.shape(t)) for t in cascade.tensors}
         for name in cascade.inputs:
             given = np.asarray(arrays[name])
@@ -125,7 +142,8 @@ class _Errors:
         error = self.error(einsum, bound, kept)
         size = np.where(np.isinf(value), 0.0, np.abs(value))
         if not {einsum.map_op, einsum.reduce_op} <= EXACT:
-            error = error + self.store_unit * (size + error) + self.lost
+            stored = self.stored.get(einsum.name, self.between)
+            error = error + unit_of(stored) * (size + error) + underflow(stored)
         # float32 ends there: what a kernel has then is not known
         ends = np.isfinite(value) & (size + error > np.finfo(np.float32).max)
         error = np.where(ends, np.inf, error)
@@ -138,21 +156,21 @@ class _Errors:
         reduced = [v for v in einsum.reduced if v not in bound]
         count = prod(self.cascade.extent(v, einsum) for v in reduced)
         pairs = max(0, len(einsum.accesses) - 2) if einsum.map_op == "multiply" else 0
-        between = pairs * self.store_unit
+        pairwise = pairs * unit_of(self.between)
         if self.values.is_product(einsum, bound):
             extents = [self.cascade.extent(v, einsum) for v in kept]
             low, high = (np.abs(e.product(einsum, bound, kept, extents)) for e in (self.low, self.high))
             self.largest_sum = max(self.largest_sum, float(high.max(initial=0.0)))
             roundings = len(einsum.operands) - 1 + (walk(count) if reduced else 0)
-            return np.asarray(high - low + (roundings * FLOAT32_UNIT + between) * high)
+            return np.asarray(high - low + (roundings * FLOAT32_UNIT + pairwise) * high)
         first, second = self.reduced(einsum, bound, kept)
-        lost = walk(count) * FLOAT32_UNIT + between
+        lost = walk(count) * FLOAT32_UNIT + pairwise
         if einsum.reduce_op == "add" and reduced:
             self.largest_sum = max(self.largest_sum, float(np.max(second, initial=0.0)))
             return np.asarray(first + lost * second)
         if einsum.reduce_op == "multiply" and reduced:
             return np.asarray(second - first + lost * second)
-        return np.asarray(first + between * second if between else first)
+        return np.asarray(first + pairwise * second if pairwise else first)
 
     def reduced(self, einsum: Einsum, bound: Mapping[str, int], kept: list[str]) -> Pair:
         """Bounds and magnitudes after the reduction; for products of elements, those of |x| and |x| + E."""

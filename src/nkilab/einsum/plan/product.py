@@ -331,25 +331,24 @@ def matmul_dtype(ctx: Context, *operands: Access | None) -> str:
     """The type in which TensorE reads: that of a narrow operand, or of all inputs; else float32.
 
     Integers of 8 bits come as it reads the other operand: bfloat16 has them exactly, and products of two.
-    What computed values lose as they become bfloat16 is what any kernel may lose (`tolerance.py`).
+    What computed values lose as they become bfloat16 is what any kernel may lose (`tolerance.py`); as floats
+    of 8 bits they would lose more.
     """
     every = [ctx.chip_dtype(a.tensor) if ctx.chip(a.tensor) else ctx.dtypes[a.tensor] for a in operands if a]
     types = [t for t in every if t not in SMALL_INTEGERS]
-    narrow = [t for t in types if t != "float32"]
-    if not types or (types != every and narrow and "float8" in narrow[0]):
+    written = ctx.cascade.written
+    narrow = {t for t in types if t != "float32"}
+    if not types:
         return "bfloat16"
-    computed = [a is not None and a.tensor in ctx.cascade.written for a in operands]
-    if any(
-        a and not c and ctx.dtypes[a.tensor] == "float32" for a, c in zip(operands, computed, strict=True)
-    ):
+    if any(a and a.tensor not in written and ctx.dtypes[a.tensor] == "float32" for a in operands):
         return "float32"
-    return (
-        narrow[0]
-        if narrow
-        else "bfloat16"
-        if len(types) > 1 and all(computed) and ctx.is_narrow
-        else "float32"
-    )
+    if not narrow:
+        are_computed = len(types) > 1 and all(a and a.tensor in written for a in operands)
+        return "bfloat16" if are_computed and ctx.is_narrow else "float32"
+    if len(set(every)) > 1:
+        # types of two bytes have every number of those of one
+        narrow = {t for t in narrow if ctx.bytes_of(t) > 1} or {"bfloat16"}
+    return narrow.pop() if len(narrow) == 1 else "float32"
 
 
 def even_blocks(extent: int, step: int) -> set[int]:
