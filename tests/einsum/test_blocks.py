@@ -50,6 +50,27 @@ CASES = {
 }
 
 
+def test_what_every_iteration_computes_alike_is_computed_before_a_block() -> None:
+    # without the exponential in the block it is a scan
+    text = """
+    einsum:
+      declaration: {H: [T1, C], X: [T, C], L: [C], G: [C], Y: [T, C]}
+      expressions:
+        - H[0, c] = 0
+        - iterate: t
+          body:
+            - G[c] = exp(-L[c])
+            - H[t+1, c] = G[c] * H[t, c] + X[t, c]
+            - Y[t, c] = H[t+1, c] * G[c]
+    options: {cascade-outputs: [Y]}
+    """
+    kernel = einsum.compile(text, sizes={"T1": 13, "T": 12, "C": 9})
+    rows = _loop([np.zeros(9)], lambda rows, n: np.exp(-np.abs(SIGNS)) * rows[-1] + X[n - 1], 13)
+    result = kernel(X=X.astype(np.float32), L=np.abs(SIGNS).astype(np.float32))
+    assert np.allclose(result, rows[1:] * np.exp(-1.0), rtol=1e-5, atol=1e-5)
+    assert "a scan over t" in kernel.source
+
+
 @pytest.mark.parametrize("text", CASES)
 def test_expressions_that_read_what_they_wrote_run_once_per_index(text: str) -> None:
     inputs = {"X": X, "G": SIGNS} if "G[" in text else {"X": X}

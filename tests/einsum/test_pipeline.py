@@ -84,7 +84,7 @@ def running(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "sizes",
     [
-        {"E": 32, "P": 256, "I": 4, "J": 256, "F": 64},
+        {"E": 32, "P": 256, "I": 5, "J": 256, "F": 64},
         {"E": 17, "P": 131, "I": 5, "J": 67, "F": 13},
         {"E": 16, "P": 256, "I": 7, "J": 100, "F": 130},
     ],

@@ -9,11 +9,11 @@ from ..isa.declare import NUMBER, Step
 from ..machine import Machine
 from ..tiles.dtypes import DTYPES
 from ..tiles.tile import IndexLayout, Layout, layout
-from ..timing.work import transfer_lanes
+from ..timing.work import TABLELESS, transfer_lanes
 from .tree.along import axes_of
 from .tree.expr import Whole, expr
 from .tree.instructions import instruction_of
-from .tree.nodes import HBM, Cut, Gather, Statement, View, weighted
+from .tree.nodes import HBM, Cut, Gather, Statement, View, statements, weighted
 
 # what a ragged tile counts at most, by the name of its count
 Counts = Mapping[str, int]
@@ -94,6 +94,11 @@ class Hardware:
             is_hidden = bool(step.hidden_ns) and not step.busy_ns
             yield step.engine, 0.0 if is_hidden else max(loading_ns, self.time_ns(step))
             loading_ns = step.hidden_ns if is_hidden else 0.0
+
+    def tables(self, statement: Statement) -> list[str]:
+        """The function tables that a statement, or those of a loop in turn, needs on ScalarE."""
+        steps = (step for inner in statements([statement]) for step in self.steps(inner))
+        return [step.table for step in steps if step.table not in TABLELESS]
 
     def total(self, body: list[Statement], turns: int = 1) -> dict[str, float]:
         """Time per engine of a body with its loops."""

@@ -73,6 +73,18 @@ def units_of(body: Sequence[nodes.Statement]) -> list[Unit]:
     return found
 
 
+def listed(units: Sequence[Unit], apart: Collection[int] = ()) -> list[nodes.Statement]:
+    """Statements of units behind what tells of them and the making of their tiles, but of those apart."""
+    body: list[nodes.Statement] = []
+    shown: tuple[nodes.Comment, ...] = ()
+    for unit in units:
+        body += [a for a in unit.before if id(a.buffer) not in apart]
+        body += unit.comments if unit.comments is not shown else ()
+        shown = unit.comments
+        body += (unit.statement, *unit.after)
+    return body
+
+
 def _touched(statement: nodes.Statement) -> tuple[frozenset[int], frozenset[int]]:
     reads: set[int] = set()
     writes: set[int] = set()
@@ -279,14 +291,7 @@ class Pipeline:
             )
 
         change = Change({self.loop.variable: at}, view, buffers)
-        body: list[nodes.Statement] = []
-        shown: tuple[nodes.Comment, ...] = ()
-        for unit in units:
-            body += [a for a in unit.before if id(a.buffer) not in self.handed]
-            body += unit.comments if unit.comments is not shown else ()
-            shown = unit.comments
-            body += (unit.statement, *unit.after)
-        return copied(body, change)
+        return copied(listed(units, self.handed), change)
 
 
 def needed_for(buffers: Iterable[int], units: Sequence[Unit]) -> list[Unit]:
@@ -307,8 +312,13 @@ def _keeps_order(before: Sequence[Unit], after: Sequence[Unit]) -> bool:
         place[id(first)] < place[id(second)]
         for n, first in enumerate(before)
         for second in before[n + 1 :]
-        if first.writes & second.touches or first.touches & second.writes
+        if are_in_order(first, second)
     )
+
+
+def are_in_order(first: Unit, second: Unit) -> bool:
+    """Whether two units cannot change places."""
+    return bool(first.writes & second.touches or first.touches & second.writes)
 
 
 def _versions(buffer: nodes.Buffer) -> nodes.Buffer:

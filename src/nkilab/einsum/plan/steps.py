@@ -37,12 +37,15 @@ from .shortened import without_ruled_out
 from .solve import solve_of, substitution_in
 from .storage import UnreachableError, in_hbm
 from .strips import in_strips
+from .tables import by_table
 from .units import Units
 
 # bytes of a partition that a turn over rows moves of one tensor
 ROW_BYTES = 8192
 # statements of a kernel from which on few others like it are timed
 LONG = 6_000
+# part of the time of a loop that strips take by the rules in a kernel that is not timed, to be taken
+WORTH_UNTIMED = 0.85
 
 
 class Lowering:
@@ -111,6 +114,7 @@ class Lowering:
             kernel = set_aside(balanced(kernel, self.hardware), self.hardware)
         self.take_names(kernel)
         if not ctx.given.is_watched:
+            by_table(kernel.body, self.hardware)
             in_strips(kernel, self.hardware, ctx.build.fresh, partial(self.is_strip, kernel))
         return pipelined(kernel, self.hardware, self.is_ahead), ctx
 
@@ -149,7 +153,7 @@ class Lowering:
         option = f"{size} turns of {loop.variable} together, part by part"
         ways: tuple[str, str] = ("one by one", option)
         costs = (1.0, share)
-        if run_by(kernel.body) > LONG:
+        if run_by(kernel.body) > LONG and share < WORTH_UNTIMED and not loop.is_sequential:
             ways, costs = (option, "one by one"), (1.0, 1.0)
         is_taken = self.ctx.pick(f"turns of {loop.variable} together", ways, costs=costs) == option
         self.ctx.choices.extend([option] * is_taken)

@@ -1,34 +1,35 @@
 """Several turns of a loop together: each part of a turn is computed for all of them before the next part.
 
 Engines take their instructions in order. Where an engine works on what others made of its own results, it
-waits for them in every turn, though the next turn has work for it. Turns that need nothing of each other
-are taken a few at a time, in a strip: a loop over the strip for each part of a turn. Tiles that one part
-hands to another have a version for each turn of the strip; what goes through PSUM stays in one part, as
-that has few banks.
+waits for them in every turn, though the next turn has work for it; ScalarE loads a table for each kind of
+function. Turns are taken a few at a time, in a strip: a loop over the strip for each part of a turn. Tiles
+that one part hands to another have a version for each turn of the strip. What goes through PSUM stays in
+one part, as that has few banks, and so does what a turn hands on to the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ..hardware import Hardware
 from ..room import buffers_that_fit
 from ..tree import nodes
 from ..tree.expr import expr, name_of
 from ..tree.rewrite import Change, copied
-from .pipeline import Unit, is_summed_over, local_to, state_of, units_of
+from .pipeline import Unit, are_in_order, is_summed_over, local_to, state_of, units_of
 
 # turns of a strip that are judged, and turns that are looked at to do so
 SIZES, TURNS = (8, 4, 2), 16
 # part of the time of a loop that strips may take at most, to be worth a longer kernel
-WORTH = 0.85
+WORTH = 0.95
 # nanoseconds that one engine waits for another
 WAIT_NS = 60.0
 
 
-def parts_of(units: Sequence[Unit]) -> list[list[Unit]]:
-    """The units of a turn, those together that hand each other tiles in PSUM."""
+def parts_of(units: Sequence[Unit], state: Set[int] = frozenset()) -> list[list[Unit]]:
+    """The units of a turn, those together that share tiles in PSUM, or what turns hand on."""
     parts: list[list[Unit]] = []
     last: dict[int, int] = {}
     for number, unit in enumerate(units):
@@ -39,8 +40,27 @@ def parts_of(units: Sequence[Unit]) -> list[list[Unit]]:
         if number > end:
             parts.append([])
         parts[-1].append(unit)
-        end = max([end, number, *(last[n] for n in unit.touches & banks)])
+        end = max([end, number, *(last[n] for n in unit.touches & (banks | state))])
     return parts
+
+
+@dataclass
+class _Clock:
+    """When engines are free, and when tiles are written."""
+
+    free: dict[str, float]
+    ready: dict[tuple[int, int], float]  # by turn and tile
+    table: str = ""  # what ScalarE has loaded
+
+
+def sunk(units: Sequence[Unit]) -> list[Unit]:
+    """Units of a turn, those that write tiles in PSUM right before the first that needs them there."""
+    banks = {id(a.buffer) for u in units for a in u.before if a.buffer.memory == nodes.PSUM}
+    ordered: list[Unit] = []
+    for unit in reversed(units):
+        behind = (n for n, other in enumerate(ordered) if are_in_order(unit, other))
+        ordered.insert(next(behind, len(ordered)) if unit.writes & banks else 0, unit)
+    return ordered
 
 
 class Strips:
@@ -52,13 +72,15 @@ class Strips:
     """
 
     def __init__(self, loop: nodes.Loop, hardware: Hardware) -> None:
-        self.loop, self.units = loop, units_of(loop.body)
-        self.parts = parts_of(self.units)
+        self.loop, self.units, self.hardware = loop, sunk(units_of(loop.body)), hardware
+        self.state = state_of(self.units, loop.variable, is_far=True)
+        self.parts = parts_of(self.units, self.state)
         # transfers run ahead as they are
         self.times = {
             id(u): {e: ns for e, ns in hardware.total([u.statement]).items() if e != "dma"}
             for u in self.units
         }
+        self.tables = {id(u): hardware.tables(u.statement) for u in self.units}
         local = local_to(self.units)
         tiles = {id(a.buffer): a.buffer for u in self.units for a in u.before}
         touched = [frozenset[int]().union(*(u.touches for u in part)) for part in self.parts]
@@ -66,12 +88,11 @@ class Strips:
 
     @property
     def is_free(self) -> bool:
-        """Whether turns need nothing of each other, and are as many as are known."""
+        """Whether turns have parts that need nothing of each other, and are as many as are known."""
         loop = self.loop
-        is_plain = not (loop.is_sequential or loop.count_name or loop.total is not None or loop.apart)
-        if not is_plain or expr(loop.trips).value is None or len(self.parts) < 2 or is_summed_over(loop):
-            return False
-        return not state_of(self.units, loop.variable, is_far=True)
+        is_plain = not (loop.count_name or loop.total is not None or loop.apart)
+        is_known = expr(loop.trips).value is not None and loop.is_sequential <= bool(self.state)
+        return is_plain and is_known and len(self.parts) > 1 and not is_summed_over(loop)
 
     def best(self) -> Iterator[tuple[int, float]]:
         """Turns of a strip and the part of the time that it takes, the least first; none above `WORTH`."""
@@ -83,27 +104,27 @@ class Strips:
 
     def time(self, size: int, turns: int) -> float:
         """How long some turns take in strips, on engines that take instructions in order."""
-        free: dict[str, float] = {}
-        ready: dict[tuple[int, int], float] = {}
+        clock = _Clock({}, {})
         order = (
             (part, first, n) for first in range(0, turns, size) for part in self.parts for n in range(size)
         )
         for part, first, n in order:
             for unit in part:
-                self.issue(unit, first + n, free, ready)
-        return max(free.values(), default=0.0)
+                self.issue(unit, first + n, clock)
+        return max(clock.free.values(), default=0.0)
 
-    def issue(
-        self, unit: Unit, turn: int, free: dict[str, float], ready: dict[tuple[int, int], float]
-    ) -> None:
+    def issue(self, unit: Unit, turn: int, clock: _Clock) -> None:
         """Put a unit of a turn behind what its engines do, once what it touches is there."""
-        begin = max((ready.get((turn, n), 0.0) for n in unit.touches), default=0.0)
-        done = begin
+        keys = {n: (0 if n in self.state else turn, n) for n in unit.touches}
+        begin = max((clock.ready.get(key, 0.0) for key in keys.values()), default=0.0)
+        tables, done = [clock.table, *self.tables[id(unit)]], begin
+        clock.table, loads = tables[-1], sum(a != b for a, b in pairwise(tables))
         for engine, ns in self.times[id(unit)].items():
-            start = max(begin, free.get(engine, 0.0))
-            free[engine] = start + ns
-            done = max(done, free[engine] + WAIT_NS)
-        ready |= {(turn, n): done for n in unit.writes}
+            ns += loads * self.hardware.machine["activation_table_load_ns"] * (engine == "scalar")
+            start = max(begin, clock.free.get(engine, 0.0))
+            clock.free[engine] = start + ns
+            done = max(done, clock.free[engine] + WAIT_NS)
+        clock.ready |= {keys[n]: done for n in unit.writes}
 
     def statements(self, size: int, variable: str) -> list[nodes.Statement]:
         """What stands for the loop, with strips of so many turns; one strip needs no loop around it."""
@@ -130,7 +151,8 @@ class Strips:
                 inner += [a for a in unit.before if id(a.buffer) not in versions]
                 inner += [*(unit.comments if unit.comments is not shown else ()), unit.statement, *unit.after]
                 shown = unit.comments
-            body.append(nodes.Loop(variable, size, copied(inner, change)))
+            is_chain = any(unit.touches & self.state for unit in part)
+            body.append(nodes.Loop(variable, size, copied(inner, change), is_sequential=is_chain))
         if strips > 1:
             return [replace(loop, trips=strips, body=body)]
         return [*([nodes.Comment(loop.comment)] if loop.comment else []), *body]

@@ -157,6 +157,10 @@ class Tile:
         left, right = value.of
         if value.op == "multiply" and left.is_scalar != right.is_scalar:
             factor, other = (left, right) if left.is_scalar else (right, left)
+            within = _with_scalar(other) if other.is_pending and other.op == "multiply" else None
+            if within is not None and not any(isinstance(s.number, str) for s in (factor, within[1])):
+                # the product of what both scale with is a number, or a column
+                other, factor = within[0], self.scalars(factor, within[1])
             return as_it_is if not self.is_scale(factor) else (other, self.scalar(factor), None)
         # one element per partition, that lies somewhere or can
         is_bias = right.is_column or (self.is_narrow and right.number is None)
@@ -165,6 +169,14 @@ class Tile:
         if value.op == "add" and left.is_column and not right.is_scalar:
             return right, 1.0, self.view(left)
         return as_it_is
+
+    def scalars(self, first: Value, second: Value) -> Value:
+        """The product of two scalars of a tile: a number, or a column that is computed now."""
+        if isinstance(first.number, float | int) and isinstance(second.number, float | int):
+            return Value(number=first.number * second.number)
+        product = self.node("multiply", (first, second))
+        self.view(product)
+        return product
 
     def is_scale(self, value: Value) -> bool:
         """Whether ScalarE may multiply with a value: a number, or a float32 column in SBUF."""
@@ -244,9 +256,9 @@ class Tile:
         if left.number is not None and right.number is not None:
             self.fill(dst, left.number)
             self.add(nodes.Scale(dst, dst, op, right.number))
-        elif right.is_scalar and not (left.is_column and right.is_column):
+        elif right.number is not None or (right.is_column and not left.is_scalar):
             self.scaled(left, op, right, False, dst)
-        elif left.is_scalar and not (left.is_column and right.is_column):
+        elif left.number is not None or (left.is_column and not right.is_scalar):
             self.scaled(right, op, left, not OPERATORS[value.op].is_commutative, dst)
         elif not self.is_scale_combine(left, op, right, False, dst) and not self.is_scale_combine(
             right, op, left, True, dst, OPERATORS[value.op].is_commutative

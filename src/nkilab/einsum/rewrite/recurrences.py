@@ -8,7 +8,7 @@ is, and the reason is text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ...errors import UnsupportedError
@@ -30,7 +30,8 @@ def with_scans(cascade: Cascade) -> tuple[Cascade, list[str]]:
     """
     reasons = []
     # a block changes what stands behind it
-    for block in reversed(cascade.blocks):
+    for number in reversed(range(len(cascade.blocks))):
+        cascade, block = _with_constants_ahead(cascade, cascade.blocks[number])
         try:
             cascade = _Distribution(cascade, block).cascade()
         except NoRecurrenceError as reason:
@@ -40,18 +41,42 @@ def with_scans(cascade: Cascade) -> tuple[Cascade, list[str]]:
     return cascade, reasons
 
 
-def _with_numbers_ahead(cascade: Cascade, block: Iterate) -> Cascade:
-    """The cascade with what is one number an iteration, and needs no other, computed before its block."""
+def _ahead(block: Iterate, may: Callable[[Einsum], bool]) -> tuple[list[Einsum], tuple[Einsum, ...]]:
+    """The Einsums of a block that may come before it, as they need nothing of the others; and the rest."""
     ahead: list[Einsum] = []
     for number, einsum in enumerate(block.body):
-        others = [e for e in block.body if e is not einsum and e not in ahead]
+        others = {e.name for e in block.body if e is not einsum and e not in ahead}
         read_before = {t for e in block.body[:number] for t in e.reads}
-        is_number = einsum.variables == tuple(i.plain for i in einsum.output.indices) == (block.variable,)
-        is_plain = not (einsum.reduce_op or einsum.condition or any(a.gathers for a in einsum.accesses))
-        is_apart = not {einsum.name, *einsum.reads} & {e.name for e in others}
-        if is_number and is_plain and is_apart and einsum.name not in {*einsum.reads, *read_before}:
+        is_apart = not {einsum.name, *einsum.reads} & others
+        if is_apart and einsum.name not in {*einsum.reads, *read_before} and may(einsum):
             ahead.append(einsum)
-    rest = tuple(e for e in block.body if e not in ahead)
+    return ahead, tuple(e for e in block.body if e not in ahead)
+
+
+def _with_constants_ahead(cascade: Cascade, block: Iterate) -> tuple[Cascade, Iterate]:
+    """The cascade with what every iteration computes alike before a block, and that block."""
+
+    def is_constant(einsum: Einsum) -> bool:
+        condition = einsum.condition.variables if einsum.condition is not None else ()
+        return block.variable not in {*condition, *(v for a in einsum.every_access for v in a.variables)}
+
+    ahead, rest = _ahead(block, is_constant)
+    if not ahead or not rest:
+        return cascade, block
+    place, left = cascade.steps.index(block), replace(block, body=rest)
+    steps = (*cascade.steps[:place], *ahead, left, *cascade.steps[place + 1 :])
+    return replace(cascade, steps=steps), left
+
+
+def _with_numbers_ahead(cascade: Cascade, block: Iterate) -> Cascade:
+    """The cascade with what is one number an iteration, and needs no other, computed before its block."""
+
+    def is_number(einsum: Einsum) -> bool:
+        is_plain = not (einsum.reduce_op or einsum.condition or any(a.gathers for a in einsum.accesses))
+        own = tuple(i.plain for i in einsum.output.indices)
+        return is_plain and einsum.variables == own == (block.variable,)
+
+    ahead, rest = _ahead(block, is_number)
     if not ahead or not rest:
         return cascade
     added, picked = Additions(cascade), list[Step]()
