@@ -128,12 +128,16 @@ def _turned(cascade: Cascade) -> list[tuple[Einsum, Iterate | None]]:
 def _with_vectors(cascade: Cascade, machine: Machine) -> float:
     """Elements per lane of the matrices that are multiplied with vectors, as often as they are."""
     held = ((e, b) for e, b in cascade.walk() if is_contraction(e))
-    total = sum(_points(cascade, e, b) for e, b in held if _has_vector(e, b))
+    total = sum(_points(cascade, e, b) for e, b in held if _has_vector(cascade, e, b))
     return total / int(machine["partitions"])
 
 
-def _has_vector(einsum: Einsum, block: Iterate | None) -> bool:
-    """Whether a contraction multiplies a matrix with a vector not known before its turn of a block."""
+def _has_vector(cascade: Cascade, einsum: Einsum, block: Iterate | None) -> bool:
+    """Whether a contraction multiplies a matrix with a vector not known before its turn of a block.
+
+    A matrix that is made of products or by a recurrence does not count: what it is made of may be multiplied
+    with the vector instead.
+    """
     turn = {block.variable} if block else set[str]()
     made = {e.name for e in block.body} if block else set[str]()
     if len(einsum.accesses) > 2:
@@ -142,9 +146,17 @@ def _has_vector(einsum: Einsum, block: Iterate | None) -> bool:
     for vector, matrix in (einsum.accesses, einsum.accesses[::-1]):
         theirs, own = (set(a.variables) & set(einsum.output.variables) - turn for a in (vector, matrix))
         is_late = block is None or (vector.tensor in made and not turn & set(matrix.variables))
-        if theirs <= own and is_late and matrix.tensor not in made:
+        if theirs <= own and is_late and matrix.tensor not in made and _is_whole(cascade, matrix.tensor):
             return True
     return False
+
+
+def _is_whole(cascade: Cascade, tensor: str) -> bool:
+    """Whether a tensor is an input, a copy of one, or what a function gives."""
+    writers = [e for e in cascade.einsums if e.name == tensor]
+    is_plain = all(not (e.map_op or e.reduce_op or e.recurrence) and len(e.reads) == 1 for e in writers)
+    are_functions = bool(writers) and all(_is_function(e) for e in writers)
+    return are_functions or (is_plain and all(_is_whole(cascade, e.reads[0]) for e in writers))
 
 
 def _read_again(cascade: Cascade, block: Iterate, dtypes: Mapping[str, str], machine: Machine) -> int:
@@ -158,7 +170,9 @@ def _read_again(cascade: Cascade, block: Iterate, dtypes: Mapping[str, str], mac
     accesses = [a for e in block.body for a in e.every_access]
     if not all(i.plain or turn in i.variables for a in accesses for i in a.indices):
         return 0
-    for einsum in (e for e in block.body if is_contraction(e) and not e.condition and _has_vector(e, block)):
+    for einsum in (
+        e for e in block.body if is_contraction(e) and not e.condition and _has_vector(cascade, e, block)
+    ):
         reads = {a.tensor: a for a in einsum.accesses}
         matrices |= {
             matrix

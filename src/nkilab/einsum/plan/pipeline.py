@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from ..hardware import Hardware
@@ -45,6 +46,20 @@ class Unit:
     def touches(self) -> frozenset[int]:
         """Every buffer that it reads or writes."""
         return self.reads | self.writes
+
+    @cached_property
+    def bound(self) -> frozenset[str]:
+        """Names that it gives to tiles and loops."""
+        inner = [*self.before, *nodes.statements([self.statement])]
+        tiles = (s.buffer.name for s in inner if isinstance(s, nodes.Alloc))
+        loops = (n for s in inner if isinstance(s, nodes.Loop) for n in (s.variable, s.count_name) if n)
+        return frozenset((*tiles, *loops))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Names of all tiles that it touches, and of its loops."""
+        views = (v for s in nodes.statements([self.statement]) for _, v in views_of(s))
+        return self.bound | {v.buffer.name for v in views}
 
 
 def units_of(body: Sequence[nodes.Statement]) -> list[Unit]:
@@ -312,13 +327,18 @@ def _keeps_order(before: Sequence[Unit], after: Sequence[Unit]) -> bool:
         place[id(first)] < place[id(second)]
         for n, first in enumerate(before)
         for second in before[n + 1 :]
-        if are_in_order(first, second)
+        if _depend(first, second)
     )
 
 
-def are_in_order(first: Unit, second: Unit) -> bool:
-    """Whether two units cannot change places."""
+def _depend(first: Unit, second: Unit) -> bool:
+    """Whether one of two units writes what the other touches."""
     return bool(first.writes & second.touches or first.touches & second.writes)
+
+
+def are_in_order(first: Unit, second: Unit) -> bool:
+    """Whether two units cannot change places: they touch the same, or one gives a name that both have."""
+    return _depend(first, second) or bool(first.bound & second.names or first.names & second.bound)
 
 
 def _versions(buffer: nodes.Buffer) -> nodes.Buffer:
