@@ -23,7 +23,7 @@ from .pipeline import Unit, are_in_order, is_summed_over, local_to, state_of, un
 # turns of a strip that are judged, and turns that are looked at to do so
 SIZES, TURNS = (8, 4, 2), 16
 # part of the time of a loop that strips may take at most, to be worth a longer kernel
-WORTH = 0.95
+WORTH = 0.85
 # nanoseconds that one engine waits for another
 WAIT_NS = 60.0
 
@@ -72,7 +72,10 @@ class Strips:
     """
 
     def __init__(self, loop: nodes.Loop, hardware: Hardware) -> None:
-        self.loop, self.units, self.hardware = loop, sunk(units_of(loop.body)), hardware
+        self.loop, self.units, self.hardware = loop, units_of(loop.body), hardware
+        if len(set(hardware.tables(loop))) > 1:
+            # parts with functions of one table each
+            self.units = sunk(self.units)
         self.state = state_of(self.units, loop.variable, is_far=True)
         self.parts = parts_of(self.units, self.state)
         # transfers run ahead as they are
