@@ -109,7 +109,7 @@ def _needed(kernel: Kernel, machine: Machine) -> Iterator[tuple[str, int, int, i
     lives = lives_of(kernel.body)
     for cost, limit, what in costs:
         most = int(machine[limit])
-        for buffers in BUFFERS:
-            if (needed := lives.peak(cost, buffers)) <= most:
-                break
+        tries = [(lives.peak(cost, BUFFERS[0]), BUFFERS[0])]
+        tries += [(lives.peak(cost, n), n) for n in BUFFERS[1:] if tries[0][0] > most]
+        needed, buffers = tries[-1]
         yield what, most, buffers, needed
