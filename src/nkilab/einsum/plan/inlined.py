@@ -2,21 +2,25 @@
 
 `B[n, m] = A[m, n]` that no output is leaves its readers `A` itself; `S[n] = P[m, n]`, summed over m, of
 `P[m, n] = A[m, k] . B[k, n]`, summed over k, is one sum over both. A number with which a comparison of
-indices multiplies such a sum is one of its factors, so that the sum is written once, and compared in place.
+indices multiplies such a sum is one of its factors, so that the sum is written once, and compared in place. What
+is computed of numbers and extents alone is a number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
 
-from ..language.ast import Access, Affine, Cascade, Einsum, Index, Iterate, Scalar, Step
+from ..language.ast import Access, Affine, Cascade, Einsum, Index, Iterate, Operand, Position, Scalar, Step
+from ..language.operators import OPERATORS
 from .defer import names_of, renamed
 
 
 def inlined(cascade: Cascade) -> tuple[Cascade, list[str]]:
     """A cascade without its copies and sums of sums; what is left out, for the report."""
     notes: list[str] = []
+    cascade = _with_constants(cascade)
     while True:
         smaller = next(
             (f for s in cascade.steps if isinstance(s, Einsum) and (f := _without(s, cascade))), None
@@ -25,6 +29,41 @@ def inlined(cascade: Cascade) -> tuple[Cascade, list[str]]:
             return _with_numbers(cascade), notes
         cascade, reason = smaller
         notes.append(reason)
+
+
+def _with_constants(cascade: Cascade) -> Cascade:
+    """A cascade with numbers for what is made of numbers, and of extents that are no arguments, alone."""
+    known: dict[str, Scalar] = {}
+
+    def number(operand: Operand) -> Operand:
+        if isinstance(operand, Access):
+            return known.get(operand.tensor, operand)
+        is_known = isinstance(operand, Position) and not operand.variables
+        if not is_known or cascade.open_ranks.intersection(operand.index.extents):
+            return operand
+        return Scalar(value=float(operand.index.at(cascade.sizes).constant))
+
+    def folded(einsum: Einsum) -> list[Einsum]:
+        operands = tuple(map(number, einsum.operands))
+        values = [o.value for o in operands if isinstance(o, Scalar) and not o.name]
+        is_number = len(values) == len(operands) and not (einsum.variables or einsum.condition)
+        is_once = sum(e.name == einsum.name for e in cascade.einsums) == 1
+        if is_number and is_once and einsum.map_op and einsum.name not in cascade.outputs:
+            function = OPERATORS[einsum.map_op].function
+            value = reduce(function, values) if len(values) > 1 else function(*values)
+            known[einsum.name] = Scalar(value=float(value))
+            return []
+        if operands == einsum.operands:
+            return [einsum]
+        if einsum.map_op == "divide" and isinstance(by := operands[1], Scalar) and by.value:
+            product = (operands[0], Scalar(value=1.0 / by.value))
+            return [replace(einsum, operands=product, map_op="multiply", text="")]
+        return [replace(einsum, operands=operands, text="")]
+
+    bodies = ((step, [e for own in step.body for e in folded(own)]) for step in cascade.steps)
+    steps = tuple(step.with_body(body) for step, body in bodies if body)
+    tensors = {n: t for n, t in cascade.tensors.items() if n not in known}
+    return replace(cascade, tensors=tensors, steps=steps)
 
 
 def _with_numbers(cascade: Cascade) -> Cascade:
