@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...machine import Machine
 from ..language.ast import Cascade
+from ..rewrite.names import with_shared_names
 from ..rewrite.neighbours import with_neighbours
 from ..rewrite.recurrences import with_scans
 from ..tree.nodes import Kernel
@@ -58,6 +59,7 @@ def lower(
         reasons += [*notes, *beyond_decays(scans, held, partitions)]
         held = rewritten(held, dtypes, machine)
     form = normal(held, partitions, given.plain, machine=machine, picker=picker)
+    form = form if given.is_watched else with_shared_names(form)
     held = without_turns(ordered_steps(form) if knobs.is_ordered else form)
     if given.is_watched:
         return Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
