@@ -2,18 +2,17 @@
 
 `B[n, m] = A[m, n]` that no output is leaves its readers `A` itself; `S[n] = P[m, n]`, summed over m, of
 `P[m, n] = A[m, k] . B[k, n]`, summed over k, is one sum over both. A number with which a comparison of
-indices multiplies such a sum is one of its factors, so that the sum is written once, and compared in place. What
-is computed of numbers and extents alone is a number.
+indices multiplies such a sum is one of its factors, so that the sum is written once, and compared in place.
+What is computed of numbers and extents alone is a number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import reduce
 
 from ..language.ast import Access, Affine, Cascade, Einsum, Index, Iterate, Operand, Position, Scalar, Step
-from ..language.operators import OPERATORS
+from ..language.formulas import combined
 from .defer import names_of, renamed
 
 
@@ -45,20 +44,16 @@ def _with_constants(cascade: Cascade) -> Cascade:
 
     def folded(einsum: Einsum) -> list[Einsum]:
         operands = tuple(map(number, einsum.operands))
-        values = [o.value for o in operands if isinstance(o, Scalar) and not o.name]
-        is_number = len(values) == len(operands) and not (einsum.variables or einsum.condition)
-        is_once = sum(e.name == einsum.name for e in cascade.einsums) == 1
-        if is_number and is_once and einsum.map_op and einsum.name not in cascade.outputs:
-            function = OPERATORS[einsum.map_op].function
-            value = reduce(function, values) if len(values) > 1 else function(*values)
-            known[einsum.name] = Scalar(value=float(value))
+        is_number = not (einsum.variables or einsum.condition or einsum.name in cascade.outputs)
+        if is_number and einsum.map_op and sum(e.name == einsum.name for e in cascade.einsums) == 1:
+            value = combined(einsum.map_op, operands, 0)
+            known.update({einsum.name: value} if isinstance(value, Scalar) and not value.name else {})
+        if einsum.name in known:
             return []
-        if operands == einsum.operands:
-            return [einsum]
-        if einsum.map_op == "divide" and isinstance(by := operands[1], Scalar) and by.value:
-            product = (operands[0], Scalar(value=1.0 / by.value))
-            return [replace(einsum, operands=product, map_op="multiply", text="")]
-        return [replace(einsum, operands=operands, text="")]
+        by = operands[-1].value if operands and isinstance(operands[-1], Scalar) else 0.0
+        if operands != einsum.operands and einsum.map_op == "divide" and by:
+            operands, einsum = (operands[0], Scalar(value=1.0 / by)), replace(einsum, map_op="multiply")
+        return [einsum if operands == einsum.operands else replace(einsum, operands=operands, text="")]
 
     bodies = ((step, [e for own in step.body for e in folded(own)]) for step in cascade.steps)
     steps = tuple(step.with_body(body) for step, body in bodies if body)

@@ -165,10 +165,12 @@ class Mask:
                 extent = max(extent, least_and_most(reached, loops)[1].value or 0)
                 bound = self.bound_of(s, loops)
                 ways = [tuple((*way, bound) for way in (ways or [((),)])[0])] if bound is not None else ways
-            elif len(ways) > 1 and len({*ways}) > 1 and isinstance(s, nodes.Combine):
-                ways = [tuple(way for every in ways for way in every)]
+            elif isinstance(s, nodes.Combine) and ways:
+                ways = [tuple(dict.fromkeys(way for every in ways for way in every))]
+            if len({*ways}) > 1:
+                raise Unfit
             read |= own.keys() - {dst}
-            kept |= {dst: ways[0]} if len({*ways}) == 1 else {}
+            kept |= dict.fromkeys([dst], ways[0]) if ways else {}
         if extent % self.lanes:
             raise Unfit
         return extent, [*ends, *(ways for b, ways in kept.items() if b not in read)]

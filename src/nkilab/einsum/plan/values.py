@@ -259,7 +259,7 @@ class Tile:
     def ways(
         self, left: Value, right: Value, op: str, dst: View, is_commutative: bool
     ) -> list[tuple[Value, str, Value, bool, View, bool]]:
-        """How one instruction may take an operator with the one before it: first what ScalarE cannot scale."""
+        """How one instruction may take an operator with the one before it: first what ScalarE cannot."""
         ways = [(left, op, right, False, dst, False), (right, op, left, True, dst, is_commutative)]
         before = [_with_scalar(v) if v.is_pending and len(v.of) == 2 else None for v in (left, right)]
         is_scale = [pair is not None and self.is_scale(pair[1]) for pair in before]

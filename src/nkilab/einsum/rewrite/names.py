@@ -1,47 +1,34 @@
-"""Readers that call the axes of a result as what made it does: Einsums share loops over variables of one name."""
+"""Readers call the axes of a result as its maker does: Einsums share loops over variables of one name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from ..language.ast import Cascade, Einsum, Index
+from ..language.ast import Access, Cascade, Einsum
 
 
 def with_shared_names(cascade: Cascade) -> Cascade:
     """The cascade with other names of variables; every rank has an extent."""
-    made: dict[str, tuple[Index, ...]] = {}
+    made: dict[str, Access] = {}
+    turns = {block.variable for block in cascade.blocks}
 
     def changed(einsum: Einsum) -> Einsum:
-        other = _renamed(einsum, _names(einsum, made, fixed), cascade)
-        made.setdefault(other.name, other.output.indices)
+        fixed = turns | ({einsum.recurrence.variable} if einsum.recurrence else set())
+        read = [(made[a.tensor], a) for a in einsum.accesses if a.tensor in made]
+        pairs = [p for one, a in read for p in zip(one.indices, a.indices, strict=True)]
+        names = {i.plain: own.plain for own, i in pairs[::-1] if i.plain and own.plain}
+        names = {v: name for v, name in names.items() if v != name and not {v, name} & fixed}
+        while clashing := [v for v, name in names.items() if _others(einsum, names, v).count(name)]:
+            del names[clashing[-1]]
+        other = einsum.with_indices(lambda index: index.renamed(names))
+        is_same = all(cascade.extent(name, other) == cascade.extent(v, einsum) for v, name in names.items())
+        other = replace(other, before=einsum.title) if names and is_same else einsum
+        made.setdefault(other.name, other.output)
         return other
 
-    fixed = {block.variable for block in cascade.blocks}
-    steps = tuple(step.with_body([*map(changed, step.body)]) for step in cascade.steps)
-    return replace(cascade, steps=steps)
+    return replace(cascade, steps=tuple(s.with_body([*map(changed, s.body)]) for s in cascade.steps))
 
 
-def _names(einsum: Einsum, made: Mapping[str, tuple[Index, ...]], fixed: set[str]) -> dict[str, str]:
-    """What makers of operands call variables of an Einsum, where none of its others is called so."""
-    fixed = fixed | ({einsum.recurrence.variable} if einsum.recurrence else set())
-    names: dict[str, str] = {}
-    for access in (a for a in einsum.accesses if a.tensor in made):
-        for own, index in zip(made[access.tensor], access.indices, strict=True):
-            if own.plain and index.plain and not {own.plain, index.plain} & fixed:
-                names.setdefault(index.plain, own.plain)
-    while True:
-        kept = [names.get(v, v) for v in einsum.variables]
-        clashes = [v for v, name in names.items() if kept.count(name) > 1 and v != name]
-        if not clashes:
-            return {v: name for v, name in names.items() if v != name}
-        del names[clashes[-1]]
-
-
-def _renamed(einsum: Einsum, names: Mapping[str, str], cascade: Cascade) -> Einsum:
-    """An Einsum with other names of variables, if these take as many values."""
-    if not names:
-        return einsum
-    other = replace(einsum.with_indices(lambda index: index.renamed(names)), before=einsum.title)
-    is_same = all(cascade.extent(name, other) == cascade.extent(v, einsum) for v, name in names.items())
-    return other if is_same else einsum
+def _others(einsum: Einsum, names: dict[str, str], variable: str) -> list[str]:
+    """What the other variables of an Einsum are called."""
+    return [names.get(v, v) for v in einsum.variables if v != variable]
