@@ -215,11 +215,14 @@ class Mask:
 
     def ends_of(self, way: tuple[Bound, ...]) -> tuple[Expr, Expr]:
         """The first and the last columns that some comparisons keep, all of which must hold."""
-        lows, highs = ([b.any for b in way if b.is_end == is_end] for is_end in (False, True))
-        if len(lows) > 1 or len(highs) > 1:
-            raise Unfit
-        low, end = self.no_less(self.rounded(lows[0], False), ZERO) if lows else ZERO, expr(self.extent)
-        return low, self.no_more(self.rounded(highs[0], True), end) if highs else end
+        low, high = ZERO, expr(self.extent)
+        for bound in way:
+            # of two on one side either will do: what it keeps has all of what both keep
+            if bound.is_end:
+                high = self.no_more(self.rounded(bound.any, True), expr(self.extent))
+            else:
+                low = self.no_less(self.rounded(bound.any, False), ZERO)
+        return low, high
 
     def keeps_some(self, way: tuple[Bound, ...]) -> bool:
         """Whether there is something on every partition that is more than what stands for minus infinity."""
