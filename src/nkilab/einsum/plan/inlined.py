@@ -37,10 +37,10 @@ def _with_constants(cascade: Cascade) -> Cascade:
     def number(operand: Operand) -> Operand:
         if isinstance(operand, Access):
             return known.get(operand.tensor, operand)
-        is_known = isinstance(operand, Position) and not operand.variables
-        if not is_known or cascade.open_ranks.intersection(operand.index.extents):
+        if not isinstance(operand, Position) or operand.variables:
             return operand
-        return Scalar(value=float(operand.index.at(cascade.sizes).constant))
+        is_open = cascade.open_ranks.intersection(operand.index.extents)
+        return operand if is_open else Scalar(value=float(operand.index.at(cascade.sizes).constant))
 
     def folded(einsum: Einsum) -> list[Einsum]:
         operands = tuple(map(number, einsum.operands))
@@ -50,9 +50,13 @@ def _with_constants(cascade: Cascade) -> Cascade:
             known.update({einsum.name: value} if isinstance(value, Scalar) and not value.name else {})
         if einsum.name in known:
             return []
-        by = operands[-1].value if operands and isinstance(operands[-1], Scalar) else 0.0
-        if operands != einsum.operands and einsum.map_op == "divide" and by:
-            operands, einsum = (operands[0], Scalar(value=1.0 / by)), replace(einsum, map_op="multiply")
+        if operands != einsum.operands and einsum.map_op == "divide":
+            by = operands[1]
+            if isinstance(by, Scalar) and by.value and not by.name:
+                operands, einsum = (
+                    (operands[0], Scalar(value=1.0 / by.value)),
+                    replace(einsum, map_op="multiply"),
+                )
         return [einsum if operands == einsum.operands else replace(einsum, operands=operands, text="")]
 
     bodies = ((step, [e for own in step.body for e in folded(own)]) for step in cascade.steps)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from ...machine import Machine
 from ..language.ast import Cascade
-from ..rewrite.names import with_shared_names
 from ..rewrite.neighbours import with_neighbours
 from ..rewrite.recurrences import with_scans
+from ..rewrite.shared_names import with_shared_names
 from ..tree.nodes import Kernel
 from .context import Context
 from .defer import deferred

@@ -9,12 +9,12 @@ from ..language.ast import Access, Cascade, Einsum
 
 def with_shared_names(cascade: Cascade) -> Cascade:
     """The cascade with other names of variables; every rank has an extent."""
-    made: dict[str, Access] = {}
+    makers: dict[str, Access] = {}
     turns = {block.variable for block in cascade.blocks}
 
     def changed(einsum: Einsum) -> Einsum:
         fixed = turns | ({einsum.recurrence.variable} if einsum.recurrence else set())
-        read = [(made[a.tensor], a) for a in einsum.accesses if a.tensor in made]
+        read = [(makers[a.tensor], a) for a in einsum.accesses if a.tensor in makers]
         pairs = [p for one, a in read for p in zip(one.indices, a.indices, strict=True)]
         names = {i.plain: own.plain for own, i in pairs[::-1] if i.plain and own.plain}
         names = {v: name for v, name in names.items() if v != name and not {v, name} & fixed}
@@ -23,7 +23,7 @@ def with_shared_names(cascade: Cascade) -> Cascade:
         other = einsum.with_indices(lambda index: index.renamed(names))
         is_same = all(cascade.extent(name, other) == cascade.extent(v, einsum) for v, name in names.items())
         other = replace(other, before=einsum.title) if names and is_same else einsum
-        made.setdefault(other.name, other.output)
+        makers.setdefault(other.name, other.output)
         return other
 
     return replace(cascade, steps=tuple(s.with_body([*map(changed, s.body)]) for s in cascade.steps))
