@@ -84,6 +84,29 @@ def test_what_is_ruled_out_is_left_out_where_that_changes_nothing(
     assert np.abs(result - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
 
+@pytest.mark.parametrize(
+    ("asked", "is_skipped"),
+    [
+        ("m <= p or m < 100", True),
+        ("m <= p and (p - m < 150 or m < 4)", True),
+        # together they keep columns from the first to the last
+        ("m <= p or m > p + 100", False),
+    ],
+)
+def test_columns_that_one_comparison_or_another_keeps_are_gone_through(asked: str, is_skipped: bool) -> None:
+    text = f"""S[p, m] = 0.125 * sum(Q[p, e] * K[m, e], e)
+A[p, m] = S[p, m] if {asked} else -inf
+Z[p, f] = softmax(A[p, m], m) * V[m, f]"""
+    generator = np.random.default_rng(3)
+    q, k, v = (generator.standard_normal((n, 64)).astype(np.float32) for n in (384, 512, 512))
+    kernel = einsum.compile(text, shapes={"Q": q.shape, "K": k.shape, "V": v.shape})
+    assert (SKIPPED in kernel.changes) == is_skipped
+    kept = [[eval(asked, {}, {"p": p, "m": m}) for m in range(512)] for p in range(384)]
+    powers = np.exp((q @ k.T).astype(float) / 8) * kept
+    # float32, of which TensorE has all bits
+    assert np.abs(kernel(q, k, v) - powers @ v / powers.sum(1, keepdims=True)).max() < 1e-5
+
+
 @pytest.mark.corpus(drawn=False)
 def test_a_causal_mask_halves_the_work_of_long_sequences() -> None:
     whole, causal = (

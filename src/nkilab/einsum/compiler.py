@@ -133,8 +133,10 @@ def _over_ranges(
 ) -> CompiledEinsum:  # fmt: skip
     """One kernel for all sizes of ranks that have several."""
     known = known_ranks(spec.cascade)
+    several = {name if name in known else name.upper(): sizes for name, sizes in ranges.items()}
+    spec = replace(spec, cascade=replace(spec.cascade, open_ranks=frozenset(several)))
     return compiled_over(
-        {name if name in known else name.upper(): several for name, several in ranges.items()},
+        several,
         lambda chosen: compiled(spec, sizes={**sizes, **chosen}, shapes=shapes),
         lambda chosen: sized(_with_extents(spec.cascade, {**sizes, **chosen}, shapes)).sizes,
     )

@@ -77,12 +77,14 @@ def transfers(body: list[Statement], times: int, names: Mapping[str, int]) -> It
 
 def _turns(loop: Loop, names: Mapping[str, int]) -> list[tuple[int, Mapping[str, int]]]:
     """Turns of a loop that are alike, and the names in them: the last may count fewer values."""
-    turns, inner = loop.turns_at(names), [s for s in statements(loop.body) if isinstance(s, Loop)]
+    turns, inner = loop.turns_at(names), [*statements(loop.body)]
     found = [(turns, names)]
     if loop.count_name:
         last = {**names, loop.count_name: loop.last_count(names)}
         found = [(turns - 1, {**names, loop.count_name: loop.most_count}), (1, last)]
-    if not any(e.total is not None and loop.variable in e.total.names for e in inner):
+    counts = [s.total for s in inner if isinstance(s, Loop) and s.total is not None]
+    counts += [cut.count for s in inner if isinstance(s, Load | Store) for cut in (*s.dst.cuts, *s.src.cuts)]
+    if not any(loop.variable in count.names for count in counts):
         return found
     ends = [held for times, held in found for _ in range(times)]
     return [(1, {**held, loop.variable: turn}) for turn, held in enumerate(ends)]

@@ -261,8 +261,9 @@ def _share(cascade: Cascade, einsum: Einsum) -> float:
 
 def _kept(cascade: Cascade, einsum: Einsum, condition: Condition) -> float:
     """The part of the values of its variables for which a condition holds."""
-    *others, (last, c) = condition.difference.terms or (("", 1),)
-    sums = np.array([condition.difference.constant])
+    difference = condition.difference.at(cascade.sizes)
+    *others, (last, c) = difference.terms or (("", 1),)
+    sums = np.array([difference.constant])
     for name, factor in others:
         sums = np.add.outer(sums, factor * np.arange(cascade.extent(name, einsum))).ravel()
     values = np.sort(c * np.arange(cascade.extent(last, einsum) if last else 1))

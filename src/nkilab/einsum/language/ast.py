@@ -273,6 +273,7 @@ class Cascade:
     derived: Mapping[str, Derived] = field(default_factory=dict)  # tensors that rewrites added
     # tensors that hold indices, and of which rank, where no access shows it
     indexing: tuple[tuple[str, str], ...] = ()
+    open_ranks: frozenset[str] = frozenset()  # whose extents the kernel takes as arguments
 
     @property
     def index_ranks(self) -> tuple[tuple[str, str], ...]:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import count, pairwise
+from math import inf
 from re import compile as pattern
 
 from ...errors import SpecError
@@ -198,7 +199,14 @@ class FormulaReader(Reader):
         if not self.take("or"):
             return one
         other = self.either()
-        return lambda value, rest: one(value, other(value, rest))
+
+        def chosen(value: Part, rest: Part) -> Part:
+            if _number(rest) != -inf:
+                return one(value, other(value, rest))
+            at = value.at if isinstance(value, Term) else 0
+            return combined("maximum", (one(value, rest), other(value, rest)), at)
+
+        return chosen
 
     def both(self) -> Choice:
         """Conditions that must all hold."""

@@ -114,8 +114,10 @@ def elsewhere(statement: nodes.Statement) -> list[nodes.Statement]:
             square = [nodes.Activate(dst, "square", left)] if left == right and op == "multiply" else []
             return [*square, replace(statement, engine="gpsimd")]
         case nodes.Scale(dst, src, "multiply", factor, False, ""):
-            is_taken = not isinstance(factor, nodes.View) or factor.buffer.dtype == "float32"
-            return [nodes.Activate(dst, "copy", src, factor)] if is_taken and is_in_sbuf else []
+            place = (factor.buffer.memory, factor.buffer.dtype) if isinstance(factor, nodes.View) else ()
+            return (
+                [nodes.Activate(dst, "copy", src, factor)] if place in ((), (nodes.SBUF, "float32")) else []
+            )
     return []
 
 

@@ -42,7 +42,7 @@ def _deferred(steps: Sequence[Step], added: Additions) -> list[Step]:
         sums, factor = pair
         product = Einsum(readers[0].output, (total, factor), maker.map_op)
         held[places[1] : places[1] + 1] = [replace(sums, output=total), product]
-        del held[places[0]]
+        del held[places[0]], added.tensors[maker.name]
     return held
 
 

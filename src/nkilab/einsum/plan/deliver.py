@@ -57,8 +57,10 @@ def targets_of(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str, 
     home = ctx.homes[name]
     tile, hbm = ctx.chip(name), ctx.hbm(name)
     if "chip" in home and tile is None:
-        before = ctx.chip(ctx.overwritten.get(name, ""))
-        tile = before or new_tile(ctx, einsum, outer, part, copies)
+        before = name
+        while (before := ctx.overwritten.get(before, "")) and ctx.chip(before) is None:
+            pass
+        tile = ctx.chip(before) or new_tile(ctx, einsum, outer, part, copies)
         ctx.storages.setdefault(name, []).insert(0, tile)
     if "hbm" in home and hbm is None:
         hbm = ctx.add_hbm(name, "output" if name in ctx.cascade.outputs else "scratch")

@@ -35,7 +35,8 @@ def groups_of(
         cascade: whose steps they are.
         is_fused: whether neighbours share loops.
         alone: tensors whose Einsums share none.
-        is_parted: whether a step that shares more with the next one begins a group.
+        is_parted: whether a step that shares more with the next one begins a group, where it reads nothing of
+            those before it or keeps them from sharing as much.
     """
     if not is_fused:
         return [Group((s,), shared_by([s], cascade)) for s in cascade.steps]
@@ -46,7 +47,12 @@ def groups_of(
         together = shared_by([*held, step], cascade)
         following = cascade.steps[number + 1 : number + 2] if is_parted else ()
         more = set(shared_by([step, *following], cascade)) if following else set()
-        is_alone = more > set(together) or any(e.name in alone for e in einsums_of([*held[-1:], step]))
+        is_bound = {*shared} <= {*together} and any(
+            e.name in t.reads for e in einsums_of(held) for t in step.body
+        )
+        is_alone = (more > set(together) and not is_bound) or any(
+            e.name in alone for e in einsums_of([*held[-1:], step])
+        )
         if held and together and not is_alone and _is_useful(held, step, cascade.steps[number + 1 :]):
             held.append(step)
             shared = together

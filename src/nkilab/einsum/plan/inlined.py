@@ -3,6 +3,7 @@
 `B[n, m] = A[m, n]` that no output is leaves its readers `A` itself; `S[n] = P[m, n]`, summed over m, of
 `P[m, n] = A[m, k] . B[k, n]`, summed over k, is one sum over both. A number with which a comparison of
 indices multiplies such a sum is one of its factors, so that the sum is written once, and compared in place.
+What is computed of numbers and extents alone is a number.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..language.ast import Access, Affine, Cascade, Einsum, Index, Iterate, Scalar, Step
+from ..language.ast import Access, Affine, Cascade, Einsum, Index, Iterate, Operand, Position, Scalar, Step
+from ..language.formulas import combined
 from .defer import names_of, renamed
 
 
 def inlined(cascade: Cascade) -> tuple[Cascade, list[str]]:
     """A cascade without its copies and sums of sums; what is left out, for the report."""
     notes: list[str] = []
+    cascade = _with_constants(cascade)
     while True:
         smaller = next(
             (f for s in cascade.steps if isinstance(s, Einsum) and (f := _without(s, cascade))), None
@@ -25,6 +28,41 @@ def inlined(cascade: Cascade) -> tuple[Cascade, list[str]]:
             return _with_numbers(cascade), notes
         cascade, reason = smaller
         notes.append(reason)
+
+
+def _with_constants(cascade: Cascade) -> Cascade:
+    """A cascade with numbers for what is made of numbers, and of extents that are no arguments, alone."""
+    known: dict[str, Scalar] = {}
+
+    def number(operand: Operand) -> Operand:
+        if isinstance(operand, Access):
+            return known.get(operand.tensor, operand)
+        if not isinstance(operand, Position) or operand.variables:
+            return operand
+        is_open = cascade.open_ranks.intersection(operand.index.extents)
+        return operand if is_open else Scalar(value=float(operand.index.at(cascade.sizes).constant))
+
+    def folded(einsum: Einsum) -> list[Einsum]:
+        operands = tuple(map(number, einsum.operands))
+        is_number = not (einsum.variables or einsum.condition or einsum.name in cascade.outputs)
+        if is_number and einsum.map_op and sum(e.name == einsum.name for e in cascade.einsums) == 1:
+            value = combined(einsum.map_op, operands, 0)
+            known.update({einsum.name: value} if isinstance(value, Scalar) and not value.name else {})
+        if einsum.name in known:
+            return []
+        if operands != einsum.operands and einsum.map_op == "divide":
+            by = operands[1]
+            if isinstance(by, Scalar) and by.value and not by.name:
+                operands, einsum = (
+                    (operands[0], Scalar(value=1.0 / by.value)),
+                    replace(einsum, map_op="multiply"),
+                )
+        return [einsum if operands == einsum.operands else replace(einsum, operands=operands, text="")]
+
+    bodies = ((step, [e for own in step.body for e in folded(own)]) for step in cascade.steps)
+    steps = tuple(step.with_body(body) for step, body in bodies if body)
+    tensors = {n: t for n, t in cascade.tensors.items() if n not in known}
+    return replace(cascade, tensors=tensors, steps=steps)
 
 
 def _with_numbers(cascade: Cascade) -> Cascade:

@@ -9,6 +9,7 @@ from ...machine import Machine
 from ..language.ast import Cascade
 from ..rewrite.neighbours import with_neighbours
 from ..rewrite.recurrences import with_scans
+from ..rewrite.shared_names import with_shared_names
 from ..tree.nodes import Kernel
 from .context import Context
 from .defer import deferred
@@ -58,6 +59,7 @@ def lower(
         reasons += [*notes, *beyond_decays(scans, held, partitions)]
         held = rewritten(held, dtypes, machine)
     form = normal(held, partitions, given.plain, machine=machine, picker=picker)
+    form = form if given.is_watched else with_shared_names(form)
     held = without_turns(ordered_steps(form) if knobs.is_ordered else form)
     if given.is_watched:
         return Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()

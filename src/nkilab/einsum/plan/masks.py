@@ -37,6 +37,11 @@ class Bound:
     any: Expr
     all: Expr
     rows: tuple[Expr, Expr]  # it on the first and on the last partition
+    is_zero: bool  # whether zero stands elsewhere
+
+
+# what is kept: where all comparisons of one way hold, or all of another
+Ways = tuple[tuple[Bound, ...], ...]
 
 
 class Mask:
@@ -62,7 +67,7 @@ class Mask:
             pass
         self.values = self.values_left_out()
         self.shorter = self.cut_in_part()
-        self.extent, self.bounds = self.compared()
+        self.extent, self.kept = self.compared()
         self.low, self.high = self.ends()
 
     # what goes along with the columns
@@ -144,20 +149,31 @@ class Mask:
 
     # how much
 
-    def compared(self) -> tuple[int, list[tuple[Select, Bound]]]:
-        """How many columns there are, and what comparisons keep."""
-        extent, bounds = 0, []
-        for s, loops in ((s, e) for s, e in self.every if isinstance(s, Select)):
-            along = self.where.get(id(s.dst.buffer))
-            if along is None or along.lanes:
+    def compared(self) -> tuple[int, list[Ways]]:
+        """How many columns there are, and what is kept of them of each tile that is not just handed on."""
+        extent, kept, read, ends = 0, dict[int, Ways](), set[int](), list[Ways]()
+        for s, loops in self.every:
+            views = {n: v for n, v in views_of(s) if id(v.buffer) in self.where}
+            own = {id(v.buffer): None for n, v in views.items() if n not in RESULTS}
+            ways = [kept[b] for b in own if b in kept]
+            if "dst" not in views:
+                ends += ways
                 continue
-            reached = along.start(s.dst) + along.count(s.dst)
-            extent = max(extent, least_and_most(reached, loops)[1].value or 0)
-            bound = self.bound_of(s, loops)
-            bounds += [(s, bound)] if bound is not None else []
+            dst, along = id(views["dst"].buffer), self.where[id(views["dst"].buffer)]
+            if isinstance(s, Select) and not along.lanes:
+                reached = along.start(s.dst) + along.count(s.dst)
+                extent = max(extent, least_and_most(reached, loops)[1].value or 0)
+                bound = self.bound_of(s, loops)
+                ways = [tuple((*way, bound) for way in (ways or [((),)])[0])] if bound is not None else ways
+            elif isinstance(s, nodes.Combine) and ways:
+                ways = [tuple(dict.fromkeys(way for every in ways for way in every))]
+            if len({*ways}) > 1:
+                raise Unfit
+            read |= own.keys() - {dst}
+            kept |= dict.fromkeys([dst], ways[0]) if ways else {}
         if extent % self.lanes:
             raise Unfit
-        return extent, bounds
+        return extent, [*ends, *(ways for b, ways in kept.items() if b not in read)]
 
     def bound_of(self, s: Select, loops: Sequence[Loop]) -> Bound | None:
         """Where a comparison of offset + per_partition * p + per_element * (x - start) with 0 ends."""
@@ -178,35 +194,43 @@ class Mask:
         every = (ends[is_up][1], ends[not is_up][0], ends[0][0], ends[1][0])
         quotients = (floored(value, abs(each)) for value in every)
         some, all_, first, last_row = (q + 1 if each > 0 else q * -1 for q in quotients)
-        return Bound(each > 0, some, all_, (first, last_row))
+        return Bound(each > 0, some, all_, (first, last_row), s.otherwise == 0.0)
 
     def rounded(self, value: Expr, is_up: bool) -> Expr:
         """A position as a multiple of a block of partitions."""
         return floored(value + (self.lanes - 1) * is_up, self.lanes) * self.lanes
 
     def ends(self) -> tuple[Expr, Expr]:
-        """The columns that all comparisons keep, in whole blocks."""
-        lows, highs = ([b for _, b in self.bounds if b.is_end == is_end] for is_end in (False, True))
-        if len(lows) > 1 or len(highs) > 1 or not self.keeps_some(lows, highs):
+        """The first and the last columns that comparisons keep, in whole blocks."""
+        if not self.kept or not all(any(map(self.keeps_some, ways)) for ways in self.kept):
             raise Unfit
-        low, high = ZERO, expr(self.extent)
-        if lows:
-            low = self.no_less(self.rounded(lows[0].any, False), ZERO)
-        if highs:
-            high = self.no_more(self.rounded(highs[0].any, True), expr(self.extent))
+        lows, highs = zip(*(self.ends_of(way) for ways in self.kept for way in ways), strict=True)
+        low = next((a for a in lows if all(self.range_of(b - a)[0] >= 0 for b in lows)), ZERO)
+        high = next((a for a in highs if all(self.range_of(a - b)[0] >= 0 for b in highs)), expr(self.extent))
         least, most = self.range_of(high - low)
         is_less = (low, high) != (ZERO, expr(self.extent))
         if least < self.lanes or most > self.extent or self.range_of(low)[0] < 0 or not is_less:
             raise Unfit
         return low, high
 
-    def keeps_some(self, lows: Sequence[Bound], highs: Sequence[Bound]) -> bool:
+    def ends_of(self, way: tuple[Bound, ...]) -> tuple[Expr, Expr]:
+        """The first and the last columns that some comparisons keep, all of which must hold."""
+        low, high = ZERO, expr(self.extent)
+        for bound in way:
+            # of two on one side either will do: what it keeps has all of what both keep
+            if bound.is_end:
+                high = self.no_more(self.rounded(bound.any, True), expr(self.extent))
+            else:
+                low = self.no_less(self.rounded(bound.any, False), ZERO)
+        return low, high
+
+    def keeps_some(self, way: tuple[Bound, ...]) -> bool:
         """Whether there is something on every partition that is more than what stands for minus infinity."""
-        if all(s.otherwise == 0.0 for s, _ in self.bounds):
+        if all(b.is_zero for b in way):
             return True
         for row in (0, 1):
-            starts = [ZERO, *(b.rows[row] for b in lows)]
-            stops = [expr(self.extent), *(b.rows[row] for b in highs)]
+            starts = [ZERO, *(b.rows[row] for b in way if not b.is_end)]
+            stops = [expr(self.extent), *(b.rows[row] for b in way if b.is_end)]
             if any(self.range_of(stop - start)[0] < 1 for start, stop in product(starts, stops)):
                 return False
         return True

@@ -341,9 +341,11 @@ class Nest:
         condition = einsum.condition
         assert condition is not None
         where = counted(condition.difference, self.spans, self.choice.part, self.choice.free)
-        made = self.place_of(einsum) or self.new(f"{einsum.name.lower()}_selected")
         source = self.widened(value, tile) if value.is_scalar else value
         src = tile.in_sbuf(tile.view(source))
+        # of comparisons one after the other all leave their values where the first operand lies
+        own = src if einsum.name in self.ctx.overwritten and einsum.name not in self.cluster.kept else None
+        made = self.place_of(einsum) or own or self.new(f"{einsum.name.lower()}_selected")
         tile.add(nodes.Select(made, src, *where, condition.relation, einsum.otherwise))
         return Value(view=made)
 

@@ -145,7 +145,10 @@ class Shortened:
         if bound is not None:
             high = self.low + self.count
             first, last = (high, self.extent) if bound.is_end else (ZERO, self.low)
-            left = (Cut(first - start, last - first),) if first != last else ()
+            low, end = self.mask.ends_of((bound,))
+            # of several comparisons another one may rule out more
+            is_out = self.mask.range_of(high - end if bound.is_end else low - self.low)[0] >= 0
+            left = (Cut(first - start, last - first),) if first != last and is_out else ()
         offset = s.offset + (start - piece.start) * s.per_element
         return replace(s, dst=views["dst"], src=views.get("src", s.src), offset=offset, left=left)
 

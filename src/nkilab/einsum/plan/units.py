@@ -53,7 +53,8 @@ class Units:
     def ending(self, unit: Sequence[Einsum], cluster: Sequence[Einsum]) -> list[Einsum]:
         """What of a cluster takes the tiles of a product before it out of PSUM.
 
-        The rest reads what that makes, which must be kept for others behind the cluster anyway.
+        The rest reads what that makes: one tensor, in the place of the product, or others that must be kept
+        behind the cluster anyway.
         """
         first: list[Einsum] = []
         for einsum in cluster:
@@ -62,8 +63,8 @@ class Units:
                 first.append(einsum)
         rest, cascade = [e for e in cluster if e not in first], self.ctx.cascade
         kept = {*cascade.outputs, *(t for e in cascade.einsums if e not in cluster for t in e.reads)}
-        is_handed = {t for e in rest for t in e.reads} & {e.name for e in first} <= kept
-        return first if is_handed and self.is_ended_by(unit, first) else []
+        handed = {t for e in rest for t in e.reads} & {e.name for e in first} - kept
+        return first if len(handed) <= 1 and self.is_ended_by(unit, first) else []
 
     def postponed(self, einsum: Einsum, units: list[list[Einsum]], products: Container[int]) -> list[Einsum]:
         """A cluster that none behind it needs, which an Einsum may join: taken out of its place."""

@@ -250,7 +250,7 @@ class Tile:
     def binary(self, value: Value, dst: View) -> None:
         """An operator of two values, with the one before it where an instruction takes both."""
         left, right = value.of
-        op = OPERATORS[value.op].alu
+        op, is_commutative = OPERATORS[value.op].alu, OPERATORS[value.op].is_commutative
         if value.op == "multiply" and self.is_silu(left, right, dst):
             return
         if left.number is not None and right.number is not None:
@@ -259,16 +259,23 @@ class Tile:
         elif right.number is not None or (right.is_column and not left.is_scalar):
             self.scaled(left, op, right, False, dst)
         elif left.number is not None or (left.is_column and not right.is_scalar):
-            self.scaled(right, op, left, not OPERATORS[value.op].is_commutative, dst)
-        elif not self.is_scale_combine(left, op, right, False, dst) and not self.is_scale_combine(
-            right, op, left, True, dst, OPERATORS[value.op].is_commutative
-        ):
+            self.scaled(right, op, left, not is_commutative, dst)
+        elif not any(self.is_scale_combine(*way) for way in self.ways(left, right, op, dst, is_commutative)):
             first, second = self.view(left), self.view(right)
             if first.buffer.memory == nodes.PSUM and (second.buffer.memory == nodes.PSUM or op == "power"):
                 first = self.in_sbuf(first)
             second = second if op != "power" else self.in_sbuf(second)
             in_sbuf = nodes.PSUM not in (first.buffer.memory, second.buffer.memory, dst.buffer.memory)
             self.add(nodes.Combine(dst, first, op, second, self.engine if in_sbuf else ""))
+
+    def ways(
+        self, left: Value, right: Value, op: str, dst: View, is_commutative: bool
+    ) -> list[tuple[Value, str, Value, bool, View, bool]]:
+        """How one instruction may take an operator with the one before it: first what ScalarE cannot."""
+        ways = [(left, op, right, False, dst, False), (right, op, left, True, dst, is_commutative)]
+        before = [_with_scalar(v) if v.is_pending and len(v.of) == 2 else None for v in (left, right)]
+        is_scale = [pair is not None and self.is_scale(pair[1]) for pair in before]
+        return ways[::-1] if all(before) and is_scale == [True, False] else ways
 
     def is_silu(self, left: Value, right: Value, dst: View) -> bool:
         """x * sigmoid(x) is one function of ScalarE."""

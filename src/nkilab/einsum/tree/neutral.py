@@ -40,6 +40,11 @@ def value_of(s: Statement, operands: dict[str, float | None]) -> float | None:
             return _scaled(_scaled(value, op0), op1) if op1 else _scaled(value, op0)
         case nodes.Combine(op="multiply") if 0.0 in operands.values():
             return 0.0
+        case nodes.Combine(op=op) if op in ("add", "maximum", "minimum"):
+            left, right = operands["left"], operands["right"]
+            if left is None or right is None:
+                return None
+            return left + right if op == "add" else max(left, right) if op == "maximum" else min(left, right)
         case nodes.MatMul() if 0.0 in (operands["stationary"], operands["moving"]):
             return 0.0
         case nodes.Reduce(op=op):
