@@ -281,6 +281,10 @@ def transfer_ns(
     if has_part and has_free and access.axis_of(part) == last != access.axis_of(free):
         return cost + TURN_NS * -(-columns // ctx.lanes)
     row_bytes = columns * size if has_free and access.axis_of(free) == last else size
+    if has_part and has_free and access.axis_of(free) == last:
+        # transfers of the turns of a loop over axes between are one
+        between = access.indices[(access.axis_of(part) or 0) + 1 : last]
+        row_bytes *= prod(spans[v].most for i in between for v in i.variables)
     if row_bytes < SMALL_ROW_BYTES:
         pieces = rows * columns * size / row_bytes if (has_part or has_free) else 1.0
         cost += pieces * ROW_NS

@@ -239,7 +239,13 @@ def _are_short(cascade: Cascade, rank: str, uses: Sequence[Einsum], partitions: 
     shapes = [t.ranks for t in cascade.tensors.values() if rank in t.ranks]
     rows = [prod(cascade.sizes[r] for r in ranks[ranks.index(rank) + 1 :]) for ranks in shapes]
     is_many = cascade.sizes[rank] >= FEWEST_ROWS * partitions
-    return is_many and 1 < max(rows) < SHORT_ROW and not any(e.is_placed for e in uses)
+    return is_many and 1 < max(rows) < SHORT_ROW and not any(_asks(e, rank.lower()) for e in uses)
+
+
+def _asks(einsum: Einsum, variable: str) -> bool:
+    """Whether an Einsum asks which value a variable has, or what stands beside it."""
+    is_alone = einsum.recurrence is not None and einsum.recurrence.variable != variable
+    return not is_alone and einsum.is_placed
 
 
 def _are_runs(variable: str, picker: Picker) -> bool:
