@@ -18,6 +18,7 @@ from ...tiles.dtypes import as_dtype
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, declared, plain
 from ..language.extents import bounds
+from ..lower.stencil import Stencil
 from ..rewrite.neighbours import is_finite
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
@@ -54,7 +55,8 @@ class Edges:
 
 
 def with_edges(
-    cascade: Cascade, dtypes: Mapping[str, str], machine: Machine, knobs: Knobs
+    cascade: Cascade, dtypes: Mapping[str, str], machine: Machine, knobs: Knobs,
+    apart: Sequence[Stencil] = (),
 ) -> tuple[Cascade, dict[str, Edges]]:
     """The cascade that reads tensors with zeros around them, and what it reads so by name.
 
@@ -65,6 +67,7 @@ def with_edges(
         dtypes: of every tensor.
         machine: the chip.
         knobs: the share of SBUF that a plan may fill, and whether inputs that fit are copied too.
+        apart: blocks that have such zeros around what they write themselves.
     """
     room = machine["sbuf_bytes_per_partition"] * (0.0 if knobs.is_edged else knobs.share)
     partitions = int(machine["partitions"])
@@ -77,7 +80,8 @@ def with_edges(
             any(z) and block.variable in i.variables for z, i in zip(zeros, access.indices, strict=False)
         )
         is_tiled = is_input and not access.gathers and not turns
-        if not zeros or (is_tiled and _bytes_of(cascade, einsum, access, zeros, dtype, partitions) <= room):
+        has_own = any(s.block is block and access.tensor in s.edges for s in apart)
+        if not zeros or has_own or (is_tiled and _bytes_of(cascade, einsum, access, zeros, dtype, partitions) <= room):
             continue
         if not is_input and block is not None and any(e.name == access.tensor for e in block.body):
             name = declared(access.tensor, cascade.tensors.keys() - cascade.derived.keys(), cascade.derived)

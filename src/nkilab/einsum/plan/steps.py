@@ -13,6 +13,7 @@ from ...machine import Machine
 from ..hardware import Hardware
 from ..language.ast import Cascade, Einsum, Iterate, Kind, Scalar, Step
 from ..lower.planes import PlaneNest, planes_for
+from ..lower.stencil import StencilNest, stencils_in
 from ..tree.nodes import Argument, Buffer, Kernel, Loop, run_by, statements
 from .balance import balanced, set_aside
 from .build import Builder, Span, whole
@@ -86,7 +87,9 @@ class Lowering:
         scalars = {o.name for e in cascade.einsums for o in e.operands if isinstance(o, Scalar) and o.name}
         arguments.extend(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)
         ctx.declared = {t: self.given.shape(t) or (1,) for t in cascade.outputs}
-        ctx.viewed = {e.reads[0] for e in cascade.views.values()}
+        self.stencils = [] if ctx.given.is_watched else stencils_in(cascade, ctx.machine)
+        inside = set[str]().union(*(s.tensors for s in self.stencils))
+        ctx.viewed = {e.reads[0] for e in cascade.views.values()} | inside
         for tensor in cascade.outputs:
             ctx.build.taken.discard(tensor)
             ctx.add_hbm(tensor, "output")
@@ -98,7 +101,7 @@ class Lowering:
         for name in (n for n in self.edges if n in cascade.inputs):
             self.copy_edged(name)
         knobs = ctx.knobs
-        alone = {*cascade.views, *self.edges}
+        alone = {*cascade.views, *self.edges, *inside}
         groups = groups_of(cascade, knobs.is_fused, alone, is_parted=knobs.is_ordered)
         for number, group in enumerate(groups):
             self.lower_group(group, {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads})
@@ -168,6 +171,11 @@ class Lowering:
     def lower_group(self, group: Group, later: set[str]) -> None:
         """Open the loops of a group and lower its steps in them."""
         ctx, last = self.ctx, group.einsums[-1]
+        for stencil in self.stencils:
+            if any(step is stencil.block for step in group.steps):
+                StencilNest(ctx, stencil).lower()
+            if any(step is stencil.block or step in stencil.copies for step in group.steps):
+                return
         if last.name in self.edges:
             self.copy_edged(last.name)
             return

@@ -7,6 +7,7 @@ values are finite. Cascades with infinite numbers stay as they are.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 from math import isinf
 
@@ -16,17 +17,19 @@ from ..language.extents import bounds
 from ..language.indices import Access, Affine, Position, Scalar, affine, plain
 
 
-def with_neighbours(cascade: Cascade) -> tuple[Cascade, list[str]]:
+def with_neighbours(cascade: Cascade, apart: Container[str]) -> tuple[Cascade, list[str]]:
     """The cascade with such products in its blocks, the matrices before them, and notes on these.
 
     Args:
         cascade: every rank has an extent.
+        apart: variables of blocks that stay as they are.
     """
     if not is_finite(cascade):
         return cascade, []
     added, steps = Additions(cascade), list[Step]()
     for step in cascade.steps:
-        chosen = _Chosen(added, {e.name for e in step.body} if isinstance(step, Iterate) else set())
+        is_block = isinstance(step, Iterate) and step.variable not in apart
+        chosen = _Chosen(added, {e.name for e in step.body} if is_block else set())
         body = [one for e in step.body for one in chosen.einsums(e)]
         steps += [*chosen.matrices.values(), step.with_body(body)]
     moved = dict.fromkeys(d.origin for t, d in added.derived.items() if t not in cascade.derived)
