@@ -17,13 +17,16 @@ from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Operand, Sc
 from ..plan.context import Context
 from ..plan.values import Tile, Value
 from ..tree import nodes
-from ..tree.expr import expr
+from ..tree.expr import Expr, expr
 from ..tree.nodes import SBUF, Buffer, Cut, View, all_of, upto
+from ..tree.rewrite import Change, copied
 
 # axes of a state at most, part of the room on chip that its tiles take, bytes of their elements
 MOST_AXES, SHARE, WIDE = 3, 0.8, 4
 # tiles of values on the way, elements of a lane from which more lanes are wanted
 MORE_TILES, LEAST_EACH = 4, 64
+# parts in which instructions go through the elements of a turn, the best first
+PARTS = (4, 3, 2, 5, 6, 7)
 
 Edges = tuple[tuple[int, int], ...]
 
@@ -38,7 +41,7 @@ class Stencil:
     # of each tensor that has a tile: how far it is read beyond its elements, before and behind them, by axis
     edges: Mapping[str, Edges]
     begun: Mapping[str, str]  # tensors that states begin with
-    results: tuple[tuple[str, str], ...]  # tensors that are last states, with these
+    results: tuple[tuple[str, str], ...]  # tensors that last states go to, with these
     copies: tuple[Einsum, ...]  # Einsums outside of the block that say so
 
     @property
@@ -77,10 +80,10 @@ def _stencil(block: Iterate, cascade: Cascade, lanes: int, room: int) -> Stencil
     begins = [s for s in begins if sum(s.name in {e.name for e in o.body} for o in before) == 1]
     ends = [s for s in behind if isinstance(s, Einsum) and s.reads[:1] and s.reads[0] in edges]
     ends = [s for s in ends if _is_copy(s, cascade) and s.name not in cascade.views]
-    return Stencil(
-        block, body, sizes, edges, {s.name: s.reads[0] for s in begins},
-        tuple((s.name, s.reads[0]) for s in ends), (*begins, *ends),
-    )  # fmt: skip
+    others = {t for s in behind if s not in ends for e in s.body for t in e.reads} | {*cascade.outputs}
+    results = [(s.name, s.reads[0]) for s in ends] + [(t, t) for t in edges if t in others]
+    copies = (*begins, *ends)
+    return Stencil(block, body, sizes, edges, {s.name: s.reads[0] for s in begins}, tuple(results), copies)
 
 
 def _is_pointwise(einsum: Einsum, variables: Sequence[str], own: set[str]) -> bool:
@@ -123,6 +126,13 @@ def _edges(body: Sequence[Einsum], later: set[str]) -> dict[str, Edges]:
     return {name: edge for name, edge in edges.items() if name in kept or any(map(any, edge))}
 
 
+def _part(view: View, axis: int, start: Expr, count: Expr) -> View:
+    """A part of what a view has along an axis."""
+    cut = view.index[axis]
+    assert isinstance(cut, Cut)
+    return replace(view, index=(*view.index[:axis], Cut(cut.start + start, count), *view.index[axis + 1 :]))
+
+
 class StencilNest:
     """Lowers one.
 
@@ -148,12 +158,9 @@ class StencilNest:
             self.values, tile = {}, Tile(ctx, self.new, self.new)
             for number, einsum in enumerate(self.body):
                 self.compute(number, einsum, tile)
+            self.in_parts(ctx.build.scopes[-1].body)
         for tensor, state in stencil.results:
             self.end(tensor, state)
-        copied = {id(e) for e in stencil.copies}
-        read = {t for e in ctx.cascade.einsums if id(e) not in copied for t in e.reads} | {*ctx.cascade.outputs}
-        for tensor in (t for t in stencil.edges if t in read):
-            self.end(tensor, tensor)
 
     # places
 
@@ -260,6 +267,21 @@ class StencilNest:
                 other.view = copied
         tile.into(value, dst)
         self.exchange(name)
+
+    def in_parts(self, body: list[nodes.Statement]) -> None:
+        """Have instructions of a turn go through its elements part by part, so that engines share them."""
+        wide = [axis for axis, n in enumerate(self.stencil.sizes) if axis and n > 1]
+        ways = [(axis, n) for axis in wide for n in PARTS if self.stencil.sizes[axis] % n == 0]
+        made, body[:] = list(body), []
+        for statement in made:
+            if not ways or isinstance(statement, nodes.Alloc | nodes.Move):
+                body.append(statement)
+                continue
+            axis, parts = ways[0]
+            with self.ctx.build.loop("part", parts) as part:
+                each = self.stencil.sizes[axis] // parts
+                change = Change({}, partial(_part, axis=axis, start=part * each, count=expr(each)), {})
+                self.ctx.build.scopes[-1].body += copied([statement], change)
 
     def exchange(self, tensor: str) -> None:
         """Bring the first and last rows of partitions beside the rows of those next to them."""
