@@ -28,6 +28,7 @@ from ..plan.choose import (
     is_barred,
     sums_last,
     tiles_of_axes,
+    turned_ns,
 )
 from ..plan.context import Context
 from ..plan.deliver import Target, deliver, lies_right, targets_of
@@ -171,6 +172,7 @@ def _cost(
     elements = prod(min(spans[v].most, planes.blocks.get(v, spans[v].most)) for v in planes.axes)
     count = sum(max(1, len(e.operands) - 1 + bool(e.reduced)) for e in einsums)
     cost = prod(trips.values()) * count * (INSTRUCTION_NS + elements)
+    cost += sum(turned_ns(ctx, e, spans, planes.part) for e in einsums)
     for access in {str(a): a for a in moved if ctx.chip(a.tensor) is None}.values():
         size = ctx.bytes_of(ctx.dtypes[access.tensor])
         wide = [v for v in access.variables if not spans[v].is_point]

@@ -110,7 +110,7 @@ def _judged(
     trips = {v: -(-spans[v].most // b) for v, b in blocks.items()}
     count = sum(max(1, len(e.operands) - 1 + bool(e.reduced)) for e in einsums)
     cost = prod(trips.values()) * count * (INSTRUCTION_NS + columns * ELEMENT_NS)
-    cost += sum(_turned_ns(ctx, e, spans, part) for e in einsums)
+    cost += sum(turned_ns(ctx, e, spans, part) for e in einsums)
     for access, is_out in accesses:
         times = prod(t for v, t in trips.items() if v in access.variables)
         cost += times * transfer_ns(ctx, access, is_out, spans, part, free, rows, columns)
@@ -120,7 +120,7 @@ def _judged(
     return Choice(part, free, loops, blocks, cost)
 
 
-def _turned_ns(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str) -> float:
+def turned_ns(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str) -> float:
     """What turns of a block take to transpose what is made before it with another variable on partitions."""
     wanted, name = ctx.wanted.get(einsum.name, ""), einsum.name
     if wanted in ("", part) or wanted not in spans or ctx.chip(name) is not None:
