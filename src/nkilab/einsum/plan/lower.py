@@ -8,7 +8,6 @@ from dataclasses import replace
 from ...machine import Machine
 from ..language.ast import Cascade
 from ..lower.stencil import stencils_in
-from ..rewrite.neighbours import with_neighbours
 from ..rewrite.recurrences import with_scans
 from ..tree.nodes import Kernel
 from .context import Context
@@ -54,10 +53,8 @@ def lower(
     reasons = [*left_out, *reasons]
     picker = Picker(knobs, is_rewrite=True)
     if not given.is_watched:
-        apart = {s.block.variable for s in stencils_in(without_turns(held), machine)}
-        scans, notes = with_neighbours(held, apart)
-        held = rewritten_by(picker, scans, partitions)
-        reasons += [*notes, *beyond_decays(scans, held, partitions)]
+        scans, held = held, rewritten_by(picker, held, partitions)
+        reasons += beyond_decays(scans, held, partitions)
         held = rewritten(held, dtypes, machine)
     form = normal(held, partitions, given.plain, machine=machine, picker=picker)
     held = without_turns(ordered_steps(form) if knobs.is_ordered else form)

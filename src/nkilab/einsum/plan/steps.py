@@ -90,12 +90,6 @@ class Lowering:
         self.stencils = [] if ctx.given.is_watched else stencils_in(cascade, ctx.machine)
         inside = set[str]().union(*(s.tensors for s in self.stencils))
         ctx.viewed = {e.reads[0] for e in cascade.views.values()} | inside
-        for tensor in cascade.outputs:
-            ctx.build.taken.discard(tensor)
-            ctx.add_hbm(tensor, "output")
-        states = {d.origin for d in cascade.derived.values() if d.kind is Kind.NOW}
-        idle = [e for e in self.given.written if e not in cascade.written and e not in states]
-        ctx.choices.extend(f"{name} is left out: {self.why_left_out(name)}" for name in idle)
         self.homes.bar_turns()
         ctx.copied = {e.tensor for e in self.edges.values()}
         for name in (n for n in self.edges if n in cascade.inputs):
@@ -411,6 +405,13 @@ class Lowering:
 
     def lower_run(self, einsums: Sequence[Einsum], outer: dict[str, Span], later: set[str]) -> None:
         """Lower consecutive Einsums, unit by unit."""
+        for number, einsum in enumerate(einsums):
+            if einsum.name in self.edges:
+                rest = einsums[number + 1 :]
+                self.lower_run(einsums[:number], outer, later | {t for e in rest for t in e.reads})
+                self.copy_edged(einsum.name)
+                self.lower_run(rest, outer, later)
+                return
         units = self.units.units(einsums)
         while units:
             unit = units.pop(0)
