@@ -89,7 +89,14 @@ class Lowering:
         ctx.declared = {t: self.given.shape(t) or (1,) for t in cascade.outputs}
         self.stencils = [] if ctx.given.is_watched else stencils_in(cascade, ctx.machine)
         inside = set[str]().union(*(s.tensors for s in self.stencils))
-        ctx.viewed = {e.reads[0] for e in cascade.views.values()} | inside
+        ctx.viewed = {e.reads[0] for b in cascade.blocks for e in b.body if e.name in self.edges}
+        ctx.viewed |= {e.reads[0] for e in cascade.views.values()} | inside
+        for tensor in cascade.outputs:
+            ctx.build.taken.discard(tensor)
+            ctx.add_hbm(tensor, "output")
+        states = {d.origin for d in cascade.derived.values() if d.kind is Kind.NOW}
+        idle = [e for e in self.given.written if e not in cascade.written and e not in states]
+        ctx.choices.extend(f"{name} is left out: {self.why_left_out(name)}" for name in idle)
         self.homes.bar_turns()
         ctx.copied = {e.tensor for e in self.edges.values()}
         for name in (n for n in self.edges if n in cascade.inputs):
