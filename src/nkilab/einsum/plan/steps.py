@@ -38,6 +38,7 @@ from .shortened import without_ruled_out
 from .solve import solve_of, substitution_in
 from .storage import UnreachableError, in_hbm
 from .strips import in_strips
+from .tables import without_table_loads
 from .units import Units
 
 # bytes of a partition that a turn over rows moves of one tensor
@@ -111,6 +112,8 @@ class Lowering:
         self.finish(kernel)
         is_shared = ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
         # what is given an engine keeps it
+        if not ctx.given.instructions:
+            kernel = without_table_loads(kernel, self.hardware)
         if is_shared and not ctx.given.instructions:
             kernel = set_aside(balanced(kernel, self.hardware), self.hardware)
         self.take_names(kernel)
