@@ -45,6 +45,8 @@ from ..tree.nodes import Cut, View
 
 # axes of a tile behind the partitions, and elements of one on a partition
 MOST_AXES, MOST_ELEMENTS = 3, 4096
+# parts in which a turn of a block goes through a tile, and elements of one at least
+PARTS_OF_TURN, LEAST_PART = 4, 512
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,13 @@ class Planes:
     # variables that run one value at a time over what all of their values have brought on chip
     single: frozenset[str]
     cost_ns: float  # what it was judged by
+    # variables whose parts a turn of a block goes through, over what all of it has brought on chip
+    parted: frozenset[str] = frozenset()
+
+    @property
+    def whole(self) -> frozenset[str]:
+        """Variables of which what is loaded has all values."""
+        return self.single | self.parted
 
 
 def planes_for(ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span]) -> Planes | None:
@@ -115,7 +124,8 @@ def _planes(
     natural = max((*read, *outputs), key=lambda a: len(a.variables)).variables
     every = tuple(dict.fromkeys((*natural, *(v for e in einsums for v in e.variables))))
     axes = [v for v in every if not spans[v].is_point and v not in single and v != part]
-    axes = sums_last(einsums, (*read, *outputs), spans, axes)
+    turns = {b.variable: n for b in ctx.cascade.blocks for v, n in ctx.loops if v == b.variable}
+    axes = sums_last(einsums, (*read, *outputs), spans, axes, max(turns.values(), default=1))
     blocks = {v: 1 for v in every if v in single}
     if spans[part].most > ctx.lanes:
         blocks[part] = ctx.lanes
@@ -125,12 +135,18 @@ def _planes(
     bytes_of_all = 2 * (sum(each.values()) + 4 * len(einsums))
     room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8) // bytes_of_all))
     options = []
-    for sizes in tiles_of_axes(axes, {v: spans[v].most for v in axes}, moved, room):
+    extents = {v: spans[v].most for v in axes}
+    # engines share what a turn of a block does, where it comes in parts
+    kept = [v for v in axes if v not in reduced]
+    parts = min(PARTS_OF_TURN, prod(extents.values()) // LEAST_PART) if turns and kept else 1
+    for sizes in tiles_of_axes(axes, extents, moved, room):
+        parted = kept[:1] if parts > 1 and not sizes and extents[kept[0]] >= parts else []
+        sizes = {**sizes, **{v: -(-extents[v] // parts) for v in parted}}
         tile = [v for v in axes if sizes.get(v) != 1][-MOST_AXES:]
         cut = {**blocks, **sizes, **{v: 1 for v in axes if v not in tile}}
         if any(spans[v].count.value is None for v in cut if v != part or spans[v].most > ctx.lanes):
             return None
-        planes = Planes(part, tuple(tile), cut, single, 0.0)
+        planes = Planes(part, tuple(tile), cut, single, 0.0, frozenset(parted))
         options.append(replace(planes, cost_ns=_cost(ctx, einsums, spans, planes, moved)))
     return min(options, key=lambda p: p.cost_ns)
 
@@ -179,20 +195,20 @@ def _cost(
         total = prod(spans[v].most for v in wide) * size
         if planes.part not in wide:
             # every block of partitions has all of it, anew where loops inside take parts of it
-            is_cut = any(trips.get(v, 1) > 1 and v not in planes.single for v in wide)
+            is_cut = any(trips.get(v, 1) > 1 and v not in planes.whole for v in wide)
             total *= ctx.lanes * (trips.get(planes.part, 1) if is_cut else 1)
         if _is_staged(ctx, access, spans, planes.part):
             cost += total / BYTES_PER_NS + TURN_NS * total / size / ctx.lanes**2
             continue
         row = size * _run(access, spans, planes)
         cost += total / BYTES_PER_NS + (total / row * ROW_NS if row < SMALL_ROW_BYTES else 0.0)
-        cost += prod(t for v, t in trips.items() if v in wide and v not in planes.single) * TRANSFER_NS
+        cost += prod(t for v, t in trips.items() if v in wide and v not in planes.whole) * TRANSFER_NS
     return cost
 
 
 def _run(access: Access, spans: dict[str, Span], planes: Planes) -> int:
     """Elements side by side of what a tile takes of an access."""
-    run, cut = 1, {v: n for v, n in planes.blocks.items() if v not in planes.single}
+    run, cut = 1, {v: n for v, n in planes.blocks.items() if v not in planes.whole}
     for index in reversed(access.indices):
         own = (v for v in index.variables if v != planes.part)
         run *= prod(min(spans[v].most, cut.get(v, spans[v].most)) for v in own)
@@ -235,6 +251,7 @@ class PlaneNest(Nest):
     def __init__(self, ctx: Context, cluster: Cluster, outer: dict[str, Span], planes: Planes) -> None:
         super().__init__(ctx, cluster, outer, Choice(planes.part, "", tuple(planes.blocks), planes.blocks))
         self.planes, self.base, self.copies = planes, dict(self.spans), 1
+        self.outside = ctx.build.depth
         self.results: dict[str, Storage] = {}
         # where loops over parts of results begin, and stores of what they make
         self.depth, self.whole = ctx.build.depth, list[tuple[nodes.Store, Storage]]()
@@ -285,36 +302,44 @@ class PlaneNest(Nest):
         if storage is None and not _is_staged(ctx, operand, self.base, part):
             storage = self.loaded(operand)
         elif storage is None or part != storage.part_variable(operand):
-            turns = self.base if storage else {v: self.base[v] for v in self.planes.single}
+            turns = self.base if storage else {v: self.base[v] for v in self.planes.whole}
             spans = {**self.spans, **turns, part: self.rows}
             is_number = not {*self.planes.axes} & {*operand.variables}
             dtype = "float32" if is_number else ctx.dtypes[operand.tensor]  # numbers of partitions are
             storage = stage(ctx, operand, spans, part, dtype)
         axes = self.axes_in(storage, operand)
-        view = self.arranged(self.side_by_side(self.rows_in(storage, operand), axes), axes)
+        view = self.arranged(self.side_by_side(storage, operand, axes), axes)
         return Value(view=view, is_column=not axes)
 
-    def side_by_side(self, view: View, axes: list[str]) -> View:
-        """A view [partitions, axes...]; in the order of the tile, by a copy, where it is read many times."""
+    def side_by_side(self, storage: Storage, access: Access, axes: list[str]) -> View:
+        """A part [partitions, axes...]; in the order of the tile, by a copy, where it is read many times."""
+        ctx, every = self.ctx, {**self.spans, **{v: self.base[v] for v in self.planes.whole}}
+        view = self.rows_in(storage, access, every)
         order = [v for v in self.planes.axes if v in axes]
         repeated = [self.spans[v].most for v in self.planes.axes if v not in axes]
-        if order[-1:] == axes[-1:] or prod(repeated) < READS:
-            return view
-        copy = self.new(
-            "neighbours", view.buffer.dtype, without=[v for v in self.planes.axes if v not in axes]
-        )
-        self.ctx.build.add(nodes.Copy(copy, replace(view, order=(0, *(1 + axes.index(v) for v in order)))))
+        depth = max(ctx.build.depth_of(nodes.names_in(view.index)), storage.depth)
+        if order[-1:] == axes[-1:] or (prod(repeated) < READS and depth >= self.outside):
+            return self.rows_in(storage, access, self.spans)
+
+        def copy() -> View:
+            shape = (self.rows.most, *(every[v].most for v in order))
+            made = nodes.all_of(ctx.build.buffer("neighbours", shape, storage.buffer.dtype, nodes.SBUF))
+            ctx.build.add(nodes.Copy(made, replace(view, order=(0, *(1 + axes.index(v) for v in order)))))
+            return made
+
+        made = ctx.build.once(("neighbours", view, storage.version, self.rows.most), depth, copy)
         axes[:] = order
-        return copy
+        cuts = (Cut(self.spans[v].start - every[v].start, self.spans[v].count) for v in order)
+        return View(made.buffer, (Cut(ZERO, self.rows.count), *cuts))
 
     def axes_in(self, storage: Storage, access: Access) -> list[str]:
         """Variables along the free axes of a part of a tensor, in its order."""
         axes = (i for i, dim in zip(access.indices, storage.dims, strict=True) if dim == "free")
         return [v for i in axes for v in i.variables if not self.spans[v].is_point]
 
-    def rows_in(self, storage: Storage, access: Access) -> View:
+    def rows_in(self, storage: Storage, access: Access, spans: dict[str, Span]) -> View:
         """A part of a tile on chip, whose partitions are those of the nest."""
-        view = storage.view(positions(access, self.spans))
+        view = storage.view(positions(access, spans))
         if storage.has_blocks:
             return view
         return replace(view, index=(Cut(ZERO, self.rows.count), *view.index[1:]))
@@ -361,7 +386,7 @@ class PlaneNest(Nest):
         """What is moved along one axis, for constants from `low` to `high`; no more if it is exact."""
         index, part = access.indices[number], self.choice.part
         assert isinstance(index, Affine)
-        spans = {**self.spans, **{v: self.base[v] for v in self.planes.single if not is_exact}}
+        spans = {**self.spans, **{v: self.base[v] for v in self.planes.whole if not is_exact}}
         wide = [name for name in index.variables if not spans[name].is_point]
         if high - low > sum(index.coefficient(v) * spans[v].most for v in wide):
             low = high = index.constant
@@ -413,7 +438,7 @@ class PlaneNest(Nest):
         assert storage is not None
         assert lies_right(storage, einsum, self.spans, self.choice.part)
         axes = self.axes_in(storage, einsum.output)
-        return self.arranged(self.rows_in(storage, einsum.output), axes, einsum.reduced)
+        return self.arranged(self.rows_in(storage, einsum.output, self.spans), axes, einsum.reduced)
 
     def store(self, einsum: Einsum, value: Value, hbm: Storage, tile: Tile) -> None:
         """Store a value, and all that is written beside it, by way of a tile with the axes of HBM."""
@@ -431,7 +456,7 @@ class PlaneNest(Nest):
                 self.results[einsum.name] = self.block(f"{einsum.name.lower()}_out", axes, hbm.buffer.dtype)
         made = self.results[einsum.name]
         tile.into(
-            value, self.arranged(self.rows_in(made, output), self.axes_in(made, output), einsum.reduced)
+            value, self.arranged(self.rows_in(made, output, self.spans), self.axes_in(made, output), einsum.reduced)
         )
         if writers[-1] is einsum:
             store = nodes.Store(self.in_hbm(hbm, axes), _whole(made, axes, self.rows.count))

@@ -320,13 +320,14 @@ def _reloaded(
 
 
 def sums_last(
-    einsums: Sequence[Einsum], accesses: Sequence[Access], spans: Mapping[str, Span], axes: list[str]
-) -> list[str]:
-    """Axes with those of sums of products last, where all that lies otherwise is read several times."""
+    einsums: Sequence[Einsum], accesses: Sequence[Access], spans: Mapping[str, Span], axes: list[str],
+    turns: int = 1,
+) -> list[str]:  # fmt: skip
+    """Axes with those of sums of products last, where all that lies otherwise is read several times, in turns."""
     summed = [v for v in axes if any(v in e.reduced and e.map_op for e in einsums)]
     across = [a for a in accesses if {*summed[-1:]} <= {*a.variables[:-1]}]
     elements = [prod(spans[v].most for v in axes if v in a.variables) for a in across]
-    is_less = max(elements, default=0) * READS <= prod(spans[v].most for v in axes)
+    is_less = max(elements, default=0) * READS <= prod(spans[v].most for v in axes) * turns
     return [*(v for v in axes if v not in summed), *summed] if summed and is_less else axes
 
 
