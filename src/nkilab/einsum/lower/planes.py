@@ -138,10 +138,10 @@ def _planes(
     extents = {v: spans[v].most for v in axes}
     # engines share what a turn of a block does, where it comes in parts
     kept = [v for v in axes if v not in reduced]
-    parts = min(PARTS_OF_TURN, prod(extents.values()) // LEAST_PART) if turns and kept else 1
+    pieces = min(PARTS_OF_TURN, prod(extents.values()) // LEAST_PART) if turns and kept else 1
     for sizes in tiles_of_axes(axes, extents, moved, room):
-        parted = kept[:1] if parts > 1 and not sizes and extents[kept[0]] >= parts else []
-        sizes = {**sizes, **{v: -(-extents[v] // parts) for v in parted}}
+        parted = kept[:1] if pieces > 1 and not sizes and extents[kept[0]] >= pieces else []
+        sizes = {**sizes, **{v: -(-extents[v] // pieces) for v in parted}}
         tile = [v for v in axes if sizes.get(v) != 1][-MOST_AXES:]
         cut = {**blocks, **sizes, **{v: 1 for v in axes if v not in tile}}
         if any(spans[v].count.value is None for v in cut if v != part or spans[v].most > ctx.lanes):
@@ -456,7 +456,8 @@ class PlaneNest(Nest):
                 self.results[einsum.name] = self.block(f"{einsum.name.lower()}_out", axes, hbm.buffer.dtype)
         made = self.results[einsum.name]
         tile.into(
-            value, self.arranged(self.rows_in(made, output, self.spans), self.axes_in(made, output), einsum.reduced)
+            value,
+            self.arranged(self.rows_in(made, output, self.spans), self.axes_in(made, output), einsum.reduced),
         )
         if writers[-1] is einsum:
             store = nodes.Store(self.in_hbm(hbm, axes), _whole(made, axes, self.rows.count))

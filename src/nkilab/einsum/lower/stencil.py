@@ -1,4 +1,4 @@
-"""Blocks whose turns read neighbours of their state: it stays on chip, with the edges of its neighbours around it.
+"""Blocks whose turns read neighbours of their state: it stays on chip, with a halo around it.
 
 A partition has rows of the first axis that lie side by side, so that most neighbours along it, and all along
 the other axes, are elsewhere in its own tile. Around these lie zeros, and beside the first and last rows
@@ -40,7 +40,8 @@ class Stencil:
     sizes: tuple[int, ...]  # of the axes: on the partitions, of a partition, and of the others
     # of each tensor that has a tile: how far it is read beyond its elements, before and behind them, by axis
     edges: Mapping[str, Edges]
-    begun: Mapping[str, str]  # tensors that states begin with
+    carried: frozenset[str]  # tensors that a turn reads before it writes them
+    begun: Mapping[str, str]  # tensors that they begin with
     results: tuple[tuple[str, str], ...]  # tensors that last states go to, with these
     copies: tuple[Einsum, ...]  # Einsums outside of the block that say so
 
@@ -66,24 +67,28 @@ def _stencil(block: Iterate, cascade: Cascade, lanes: int, room: int) -> Stencil
     if not 0 < len(variables) <= MOST_AXES or not all(_is_pointwise(e, variables, own) for e in body):
         return None
     shape = tuple(cascade.extent(v, body[-1]) for v in variables)
-    edges, read = _edges(body, later), own | {t for e in body for t in e.reads}
+    names = [e.name for e in body]
+    carried = {t for n, e in enumerate(body) for t in e.reads if t in own and t not in names[:n]}
+    edges, read = _edges(body, carried | (own & later)), own | {t for e in body for t in e.reads}
     rows = max(n for n in range(1, lanes + 1) if shape[0] % n == 0)
     sizes = (rows, shape[0] // rows, *shape[1:])
-    most = [tuple(max(e[axis][side] for e in edges.values()) for side in (0, 1)) for axis in range(len(shape))]
+    most = [
+        tuple(max(e[axis][side] for e in edges.values()) for side in (0, 1)) for axis in range(len(shape))
+    ]
     each = prod(n + sum(edge) for n, edge in zip(sizes[1:], most, strict=True))
     is_full = rows * 2 > min(lanes, prod(shape) // LEAST_EACH)
     is_small = each * (len(edges) + len(read - own) + MORE_TILES) * WIDE <= room * SHARE
     has_edges = any(map(any, most)) and max(most[0]) <= sizes[1]
     if not (has_edges and is_full and is_small) or any(cascade.shape(t) != shape for t in read):
         return None
-    begins = [s for s in before if isinstance(s, Einsum) and s.name in edges and _is_copy(s, cascade)]
+    begins = [s for s in before if isinstance(s, Einsum) and s.name in carried and _is_copy(s, cascade)]
     begins = [s for s in begins if sum(s.name in {e.name for e in o.body} for o in before) == 1]
     ends = [s for s in behind if isinstance(s, Einsum) and s.reads[:1] and s.reads[0] in edges]
     ends = [s for s in ends if _is_copy(s, cascade) and s.name not in cascade.views]
     others = {t for s in behind if s not in ends for e in s.body for t in e.reads} | {*cascade.outputs}
     results = [(s.name, s.reads[0]) for s in ends] + [(t, t) for t in edges if t in others]
-    copies = (*begins, *ends)
-    return Stencil(block, body, sizes, edges, {s.name: s.reads[0] for s in begins}, tuple(results), copies)
+    begun, copies = {s.name: s.reads[0] for s in begins}, (*begins, *ends)
+    return Stencil(block, body, sizes, edges, frozenset(carried), begun, tuple(results), copies)
 
 
 def _is_pointwise(einsum: Einsum, variables: Sequence[str], own: set[str]) -> bool:
@@ -109,20 +114,13 @@ def _is_copy(einsum: Einsum, cascade: Cascade) -> bool:
     )
 
 
-def _edges(body: Sequence[Einsum], later: set[str]) -> dict[str, Edges]:
-    """Tensors that neighbours, the next turn or others read, and how far beyond their elements."""
-    edges, written = dict[str, Edges](), set[str]()
-    names = {e.name for e in body}
-    kept = names & later
-    for einsum in body:
-        kept |= names & {*einsum.reads} - written
-        written.add(einsum.name)
-    for access in (a for e in body for a in (e.output, *e.accesses) if a.tensor in names):
+def _edges(body: Sequence[Einsum], kept: set[str]) -> dict[str, Edges]:
+    """How far tensors are read beyond their elements: those that are kept, and those that neighbours read."""
+    edges, own = dict[str, Edges](), {e.name for e in body}
+    for access in (a for e in body for a in e.every_access if a.tensor in own):
         known = edges.get(access.tensor, ((0, 0),) * len(access.indices))
-        own = [(max(-i.constant, 0), max(i.constant, 0)) for i in access.affine]
-        edges[access.tensor] = tuple(
-            (max(a, c), max(b, d)) for (a, b), (c, d) in zip(known, own, strict=True)
-        )
+        pairs = zip(known, access.affine, strict=True)
+        edges[access.tensor] = tuple((max(a, -i.constant), max(b, i.constant)) for (a, b), i in pairs)
     return {name: edge for name, edge in edges.items() if name in kept or any(map(any, edge))}
 
 
@@ -150,6 +148,7 @@ class StencilNest:
         """Append the nest."""
         ctx, stencil, turn = self.ctx, self.stencil, self.stencil.block.variable
         own = {e.name for e in self.body}
+        ctx.choices.append(f"{', '.join(stencil.edges)}: on chip over all turns, with a halo")
         others = dict.fromkeys(t for e in self.body for t in e.reads if t not in own)
         for tensor in (*stencil.edges, *others):
             self.begin(tensor)
@@ -194,33 +193,36 @@ class StencilNest:
 
     def begin(self, tensor: str) -> None:
         """Make the tile of a tensor, with what it begins with and zeros around it."""
-        ctx, build, source = self.ctx, self.ctx.build, self.stencil.begun.get(tensor, tensor)
+        build, source = self.ctx.build, self.stencil.begun.get(tensor, tensor)
         extents = (n + sum(e) for n, e in zip(self.stencil.sizes[1:], self.edges(tensor), strict=True))
         shape = (self.stencil.sizes[0], *extents)
         self.tiles[tensor] = build.buffer(f"{tensor.lower()}_tile", shape, "float32", SBUF)
         if any(map(any, self.edges(tensor))):
             build.add(nodes.Fill(all_of(self.tiles[tensor]), 0.0))
-        if ctx.hbm(source) is None:
+        if tensor in {e.name for e in self.body} - self.stencil.carried:
             return
         src, dst = self.in_hbm(source), self.inner(tensor)
-        if src.buffer.dtype != "float32":
-            narrow = all_of(build.buffer(f"{tensor.lower()}_rows", self.stencil.sizes, src.buffer.dtype, SBUF))
-            build.add(nodes.Load(narrow, src))
+        narrow = self.narrow(tensor, src)
+        build.add(nodes.Load(narrow or dst, src))
+        if narrow is not None:
             build.add(nodes.Copy(dst, narrow))
-        else:
-            build.add(nodes.Load(dst, src))
         self.exchange(tensor)
 
     def end(self, tensor: str, state: str) -> None:
         """Store the last state."""
         build, dst, src = self.ctx.build, self.in_hbm(tensor), self.inner(state)
-        if dst.buffer.dtype != "float32":
-            narrow = all_of(build.buffer(f"{tensor.lower()}_rows", self.stencil.sizes, dst.buffer.dtype, SBUF))
+        narrow = self.narrow(tensor, dst)
+        if narrow is not None:
             build.add(nodes.Copy(narrow, src))
-            src = narrow
-        build.add(nodes.Store(dst, src))
+        build.add(nodes.Store(dst, narrow or src))
         for storage in self.ctx.storages[tensor]:
             storage.changed()
+
+    def narrow(self, tensor: str, hbm: View) -> View | None:
+        """A new tile of the type that a tensor has in HBM, if that is another."""
+        hint, dtype = f"{tensor.lower()}_rows", hbm.buffer.dtype
+        made = None if dtype == "float32" else self.ctx.build.buffer(hint, self.stencil.sizes, dtype, SBUF)
+        return None if made is None else all_of(made)
 
     # turns
 
@@ -247,7 +249,7 @@ class StencilNest:
         return Value(view=self.view(operand.tensor, [i.constant for i in operand.affine]))
 
     def write(self, number: int, name: str, value: Value, tile: Tile) -> None:
-        """Write a value to its tile, once all is computed that reads what lies there, apart from its place."""
+        """Write a value to its tile, once all is computed that reads what lies there elsewhere."""
         own, dst = self.tiles[name], self.inner(name)
 
         def reads(one: Value, *, is_elsewhere: bool) -> bool:
@@ -260,7 +262,9 @@ class StencilNest:
         later = {t for e in self.body[number + 1 :] for t in e.reads}
         for other in (self.values[t] for t in sorted(later & self.values.keys())):
             every = (other, *other.inside(is_pending=True))
-            if other.is_pending_op and any(reads(one, is_elsewhere=False) for one in every if one.is_pending_op):
+            if other.is_pending_op and any(
+                reads(one, is_elsewhere=False) for one in every if one.is_pending_op
+            ):
                 tile.view(other)
             elif other.view is not None and other.view.buffer is own:
                 tile.into(other, copied := self.new(f"{name.lower()}_before"))

@@ -323,7 +323,13 @@ def sums_last(
     einsums: Sequence[Einsum], accesses: Sequence[Access], spans: Mapping[str, Span], axes: list[str],
     turns: int = 1,
 ) -> list[str]:  # fmt: skip
-    """Axes with those of sums of products last, where all that lies otherwise is read several times, in turns."""
+    """Axes with those of sums of products last, where all that lies otherwise is read several times.
+
+    Args:
+        einsums, accesses, spans: of a nest.
+        axes: of its tiles.
+        turns: of a block around it, which read it again.
+    """
     summed = [v for v in axes if any(v in e.reduced and e.map_op for e in einsums)]
     across = [a for a in accesses if {*summed[-1:]} <= {*a.variables[:-1]}]
     elements = [prod(spans[v].most for v in axes if v in a.variables) for a in across]

@@ -53,7 +53,10 @@ class Edges:
 
 
 def with_edges(
-    cascade: Cascade, dtypes: Mapping[str, str], machine: Machine, knobs: Knobs,
+    cascade: Cascade,
+    dtypes: Mapping[str, str],
+    machine: Machine,
+    knobs: Knobs,
     apart: Sequence[Stencil] = (),
 ) -> tuple[Cascade, dict[str, Edges]]:
     """The cascade that reads tensors with zeros around them, and what it reads so by name.
@@ -78,8 +81,9 @@ def with_edges(
             any(z) and block.variable in i.variables for z, i in zip(zeros, access.indices, strict=False)
         )
         is_tiled = is_input and not access.gathers and not turns
-        has_own = any(s.block is block and access.tensor in s.edges for s in apart)
-        if not zeros or has_own or (is_tiled and _bytes_of(cascade, einsum, access, zeros, dtype, partitions) <= room):
+        if not zeros or any(s.block is block and access.tensor in s.edges for s in apart):
+            continue
+        if is_tiled and _bytes_of(cascade, einsum, access, zeros, dtype, partitions) <= room:
             continue
         found.setdefault(access.tensor, []).append(zeros)
     if not found:

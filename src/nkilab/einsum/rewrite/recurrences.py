@@ -46,23 +46,29 @@ def with_first_values(cascade: Cascade) -> Cascade:
 
     `S[0] = X[0]` and `S[t+1] = S[t] + X[t+1]` are one scan over X, which begins with 0.
     """
-    added, steps = Additions(cascade), list[Step]()
+    added = Additions(cascade)
     begun = {e.name: turn for e in cascade.einsums if (turn := _begun(e, cascade, added))}
-    for step in cascade.steps:
-        known = step.recurrence if isinstance(step, Einsum) else None
-        source = step.name if known and known.kind == "scan" else step.body[0].reads[0] if known else ""
-        if isinstance(step, Einsum) and known and source in begun:
-            place = affine([(begun[source], 1)], 0 if known.is_descending else -1)
-            own = step.with_indices(lambda i, at=place, v=known.variable: i.replaced({v: at}))
-            start = (Scalar(value=float(OPERATORS[known.op1].identity or 0.0)),) if known.op1 else ()
-            recurrence = replace(known, variable=begun[source], has_first=False)
-            step = replace(own, operands=(*own.operands[: 2 if start else 1], *start), recurrence=recurrence)
-        steps.append(step)
-    return added.applied(tuple(steps)) if begun else cascade
+
+    def changed(einsum: Einsum) -> Einsum:
+        known = einsum.recurrence
+        source = einsum.name if known is None or known.kind == "scan" else einsum.reads[0]
+        if known is None or source not in begun:
+            return einsum
+        place = {known.variable: affine([(begun[source], 1)], 0 if known.is_descending else -1)}
+        own = einsum.with_indices(lambda i: i.replaced(place))
+        start = [Scalar(value=OPERATORS[known.op1].identity or 0.0)] if known.op1 else []
+        operands = (*own.operands[: 2 if start else 1], *start)
+        return replace(
+            own, operands=operands, recurrence=replace(known, variable=begun[source], has_first=False)
+        )
+
+    return (
+        added.applied(tuple(s.with_body(map(changed, s.body)) for s in cascade.steps)) if begun else cascade
+    )
 
 
 def _begun(scan: Einsum, cascade: Cascade, added: Additions) -> str:
-    """The variable of a new rank, over which a scan writes its first value like the others; "" if none may."""
+    """The variable of a new rank over which a scan writes its first value too; "" if none may be."""
     known = scan.recurrence
     if known is None or not known.has_first:
         return ""
