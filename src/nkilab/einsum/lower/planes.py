@@ -122,26 +122,21 @@ def _planes(
     if not is_whole or not all(_can_lie(ctx, a, spans, part) for a in written):
         return None
     natural = max((*read, *outputs), key=lambda a: len(a.variables)).variables
-    every = tuple(dict.fromkeys((*natural, *(v for e in einsums for v in e.variables))))
+    every = dict.fromkeys((*natural, *(v for e in einsums for v in e.variables)))
     axes = [v for v in every if not spans[v].is_point and v not in single and v != part]
     turns = {b.variable: n for b in ctx.cascade.blocks for v, n in ctx.loops if v == b.variable}
     axes = sums_last(einsums, (*read, *outputs), spans, axes, max(turns.values(), default=1))
     blocks = {v: 1 for v in every if v in single}
     if spans[part].most > ctx.lanes:
         blocks[part] = ctx.lanes
-    moved = (*read, *written)
+    moved, options, extents = (*read, *written), list[Planes](), {v: spans[v].most for v in axes}
     parts = {str(o): prod(spans[v].most for v in o.variables if v in single) for o in written}
     each = {str(a): ctx.bytes_of(ctx.dtypes[a.tensor]) * parts.get(str(a), 1) for a in moved}
     bytes_of_all = 2 * (sum(each.values()) + 4 * len(einsums))
     room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8) // bytes_of_all))
-    options = []
-    extents = {v: spans[v].most for v in axes}
-    # engines share what a turn of a block does, where it comes in parts
-    kept = [v for v in axes if v not in reduced]
-    pieces = min(PARTS_OF_TURN, prod(extents.values()) // LEAST_PART) if turns and kept else 1
     for sizes in tiles_of_axes(axes, extents, moved, room):
-        parted = kept[:1] if pieces > 1 and not sizes and extents[kept[0]] >= pieces else []
-        sizes = {**sizes, **{v: -(-extents[v] // pieces) for v in parted}}
+        parted = _parted(axes, reduced, extents) if turns and not sizes else {}
+        sizes |= parted
         tile = [v for v in axes if sizes.get(v) != 1][-MOST_AXES:]
         cut = {**blocks, **sizes, **{v: 1 for v in axes if v not in tile}}
         if any(spans[v].count.value is None for v in cut if v != part or spans[v].most > ctx.lanes):
@@ -149,6 +144,13 @@ def _planes(
         planes = Planes(part, tuple(tile), cut, single, 0.0, frozenset(parted))
         options.append(replace(planes, cost_ns=_cost(ctx, einsums, spans, planes, moved)))
     return min(options, key=lambda p: p.cost_ns)
+
+
+def _parted(axes: Sequence[str], reduced: Container[str], extents: Mapping[str, int]) -> dict[str, int]:
+    """Parts of an axis in which a turn of a block goes through a tile, and engines share it; {} for none."""
+    parts = min(PARTS_OF_TURN, prod(extents.values()) // LEAST_PART)
+    first = next((v for v in axes if v not in reduced), "")
+    return {first: -(-extents[first] // parts)} if first and 1 < parts <= extents[first] else {}
 
 
 def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> bool:
@@ -323,14 +325,14 @@ class PlaneNest(Nest):
 
         def copy() -> View:
             shape = (self.rows.most, *(every[v].most for v in order))
-            made = nodes.all_of(ctx.build.buffer("neighbours", shape, storage.buffer.dtype, nodes.SBUF))
-            ctx.build.add(nodes.Copy(made, replace(view, order=(0, *(1 + axes.index(v) for v in order)))))
-            return made
+            tile = nodes.all_of(ctx.build.buffer("neighbours", shape, storage.buffer.dtype, nodes.SBUF))
+            ctx.build.add(nodes.Copy(tile, replace(view, order=(0, *(1 + axes.index(v) for v in order)))))
+            return tile
 
-        made = ctx.build.once(("neighbours", view, storage.version, self.rows.most), depth, copy)
+        copied = ctx.build.once(("neighbours", view, storage.version, self.rows.most), depth, copy)
         axes[:] = order
         cuts = (Cut(self.spans[v].start - every[v].start, self.spans[v].count) for v in order)
-        return View(made.buffer, (Cut(ZERO, self.rows.count), *cuts))
+        return View(copied.buffer, (Cut(ZERO, self.rows.count), *cuts))
 
     def axes_in(self, storage: Storage, access: Access) -> list[str]:
         """Variables along the free axes of a part of a tensor, in its order."""

@@ -188,8 +188,8 @@ class StencilNest:
         base = source.buffer.base or source.buffer
         name = ctx.build.fresh(f"{tensor.lower()}_rows")
         with ctx.build.hoisted(0):
-            made = ctx.build.allocated(replace(base, name=name, shape=self.stencil.sizes, base=base))
-        return all_of(made)
+            view = ctx.build.allocated(replace(base, name=name, shape=self.stencil.sizes, base=base))
+        return all_of(view)
 
     def begin(self, tensor: str) -> None:
         """Make the tile of a tensor, with what it begins with and zeros around it."""
@@ -221,8 +221,9 @@ class StencilNest:
     def narrow(self, tensor: str, hbm: View) -> View | None:
         """A new tile of the type that a tensor has in HBM, if that is another."""
         hint, dtype = f"{tensor.lower()}_rows", hbm.buffer.dtype
-        made = None if dtype == "float32" else self.ctx.build.buffer(hint, self.stencil.sizes, dtype, SBUF)
-        return None if made is None else all_of(made)
+        if dtype == "float32":
+            return None
+        return all_of(self.ctx.build.buffer(hint, self.stencil.sizes, dtype, SBUF))
 
     # turns
 
@@ -276,8 +277,8 @@ class StencilNest:
         """Have instructions of a turn go through its elements part by part, so that engines share them."""
         wide = [axis for axis, n in enumerate(self.stencil.sizes) if axis and n > 1]
         ways = [(axis, n) for axis in wide for n in PARTS if self.stencil.sizes[axis] % n == 0]
-        made, body[:] = list(body), []
-        for statement in made:
+        statements, body[:] = list(body), []
+        for statement in statements:
             if not ways or isinstance(statement, nodes.Alloc | nodes.Move):
                 body.append(statement)
                 continue

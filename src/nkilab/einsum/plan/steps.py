@@ -90,8 +90,8 @@ class Lowering:
         ctx.declared = {t: self.given.shape(t) or (1,) for t in cascade.outputs}
         self.stencils = [] if ctx.given.is_watched else stencils_in(cascade, ctx.machine)
         inside = set[str]().union(*(s.tensors for s in self.stencils))
-        ctx.viewed = {e.reads[0] for b in cascade.blocks for e in b.body if e.name in self.edges}
-        ctx.viewed |= {e.reads[0] for e in cascade.views.values()} | inside
+        copied = (e for b in cascade.blocks for e in b.body if e.name in self.edges)
+        ctx.viewed = {e.reads[0] for e in (*cascade.views.values(), *copied)} | inside
         for tensor in cascade.outputs:
             ctx.build.taken.discard(tensor)
             ctx.add_hbm(tensor, "output")
@@ -110,12 +110,7 @@ class Lowering:
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
         kernel = Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title)
         self.finish(kernel)
-        is_shared = ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
-        # what is given an engine keeps it
-        if not ctx.given.instructions:
-            kernel = without_table_loads(kernel, self.hardware)
-        if is_shared and not ctx.given.instructions:
-            kernel = set_aside(balanced(kernel, self.hardware), self.hardware)
+        self.share(kernel)
         self.take_names(kernel)
         if not ctx.given.is_watched:
             in_strips(kernel, self.hardware, ctx.build.fresh, partial(self.is_strip, kernel))
@@ -131,6 +126,15 @@ class Lowering:
         ways = ("together", "turn by turn")
         if self.ctx.pick("transfers of several turns", ways, costs=(1.0, 1.9)) == "together":
             Coalescing(kernel, self.hardware, self.ctx.build, is_given).change()
+
+    def share(self, kernel: Kernel) -> None:
+        """Share work out among engines; what is given an engine keeps it."""
+        is_shared = self.ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
+        if self.ctx.given.instructions:
+            return
+        without_table_loads(kernel, self.hardware)
+        if is_shared:
+            set_aside(balanced(kernel, self.hardware), self.hardware)
 
     def take_names(self, kernel: Kernel) -> None:
         """Have no new loop called as one that the kernel has by now."""

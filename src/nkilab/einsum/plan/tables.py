@@ -7,6 +7,7 @@ that takes longer than most small tiles. Powers need no table.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from math import e
 
 from ...tiles.dtypes import as_dtype
@@ -19,13 +20,12 @@ from ..tree import nodes
 POWERS = {"exp": (e, True), "sqrt": (0.5, False), "rsqrt": (-0.5, False)}
 
 
-def without_table_loads(kernel: nodes.Kernel, hardware: Hardware) -> nodes.Kernel:
-    """The kernel, changed in place where that saves more loads of tables than powers take."""
-    for loop in (s for s in nodes.statements(kernel.body) if isinstance(s, nodes.Loop)):
-        for function in POWERS:
-            if _saved_ns(loop, function, hardware) > 0.0:
-                _exchange(loop.body, function)
-    return kernel
+def without_table_loads(kernel: nodes.Kernel, hardware: Hardware) -> None:
+    """Change a kernel where that saves more loads of tables than powers take."""
+    loops = [s for s in nodes.statements(kernel.body) if isinstance(s, nodes.Loop)]
+    for loop, function in product(loops, POWERS):
+        if _saved_ns(loop, function, hardware) > 0.0:
+            _exchange(loop.body, function)
 
 
 def _saved_ns(loop: nodes.Loop, function: str, hardware: Hardware) -> float:
