@@ -127,8 +127,7 @@ def _planes(
     turns = {b.variable: n for b in ctx.cascade.blocks for v, n in ctx.loops if v == b.variable}
     axes = sums_last(einsums, (*read, *outputs), spans, axes, max(turns.values(), default=1))
     blocks = {v: 1 for v in every if v in single}
-    if spans[part].most > ctx.lanes:
-        blocks[part] = ctx.lanes
+    blocks |= {part: ctx.lanes} if spans[part].most > ctx.lanes else {}
     moved, options, extents = (*read, *written), list[Planes](), {v: spans[v].most for v in axes}
     parts = {str(o): prod(spans[v].most for v in o.variables if v in single) for o in written}
     each = {str(a): ctx.bytes_of(ctx.dtypes[a.tensor]) * parts.get(str(a), 1) for a in moved}
