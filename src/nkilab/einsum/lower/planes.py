@@ -314,7 +314,7 @@ class PlaneNest(Nest):
 
     def side_by_side(self, storage: Storage, access: Access, axes: list[str]) -> View:
         """A part [partitions, axes...]; in the order of the tile, by a copy, where it is read many times."""
-        ctx, every = self.ctx, {**self.spans, **{v: self.base[v] for v in self.planes.whole}}
+        ctx, every = self.ctx, {**self.spans, **{v: self.base[v] for v in self.planes.parted}}
         view = self.rows_in(storage, access, every)
         order = [v for v in self.planes.axes if v in axes]
         repeated = [self.spans[v].most for v in self.planes.axes if v not in axes]

@@ -200,8 +200,10 @@ def _rows(cascade: Cascade, partitions: int, plain: Collection[str], picker: Pic
             continue
         is_vector = all(t.ranks == (rank,) for t in holders) and size >= LONG
         is_few = picker.knobs.is_spread and _are_few(cascade, rank, holders)
-        is_one = is_vector or is_few or _are_lanes(cascade, rank, uses, partitions)
-        if is_one or (_are_summed(cascade, rank, uses, partitions) and _are_runs(variable, picker)):
+        is_lanes = _are_lanes(cascade, rank, uses, partitions)
+        is_one = is_vector or is_few or (is_lanes and not any(e.recurrence for e in uses))
+        may_be = is_lanes or _are_summed(cascade, rank, uses, partitions)
+        if is_one or (may_be and _are_runs(variable, picker)):
             axes = {(t.name, n) for t in holders for n, r in enumerate(t.ranks) if r == rank}
             cascade = split(cascade, axes, (1, size // lanes), ("_COLUMNS", "_ROWS"))
     return cascade
@@ -249,5 +251,5 @@ def _asks(einsum: Einsum, variable: str) -> bool:
 
 
 def _are_runs(variable: str, picker: Picker) -> bool:
-    """Whether rows that are summed over come in runs, one for each partition, instead of one by one."""
-    return picker.pick(f"sums over {variable} in runs of rows", ("no", "yes"), costs=(1.0, 1.0)) == "yes"
+    """Whether rows of sums and of scans come in runs, one for each partition, instead of one by one."""
+    return picker.pick(f"rows of {variable} in runs", ("no", "yes"), costs=(1.0, 1.0)) == "yes"

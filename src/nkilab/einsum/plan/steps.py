@@ -110,10 +110,14 @@ class Lowering:
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
         kernel = Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title)
         self.finish(kernel)
-        self.share(kernel)
+        is_shared = ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
+        # what is given an engine keeps it
+        if is_shared and not ctx.given.instructions:
+            kernel = set_aside(balanced(kernel, self.hardware), self.hardware)
         self.take_names(kernel)
         if not ctx.given.is_watched:
             in_strips(kernel, self.hardware, ctx.build.fresh, partial(self.is_strip, kernel))
+            without_table_loads(kernel, self.hardware)
         return pipelined(kernel, self.hardware, self.is_ahead), ctx
 
     def finish(self, kernel: Kernel) -> None:
@@ -126,15 +130,6 @@ class Lowering:
         ways = ("together", "turn by turn")
         if self.ctx.pick("transfers of several turns", ways, costs=(1.0, 1.9)) == "together":
             Coalescing(kernel, self.hardware, self.ctx.build, is_given).change()
-
-    def share(self, kernel: Kernel) -> None:
-        """Share work out among engines; what is given an engine keeps it."""
-        is_shared = self.ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
-        if self.ctx.given.instructions:
-            return
-        without_table_loads(kernel, self.hardware)
-        if is_shared:
-            set_aside(balanced(kernel, self.hardware), self.hardware)
 
     def take_names(self, kernel: Kernel) -> None:
         """Have no new loop called as one that the kernel has by now."""
