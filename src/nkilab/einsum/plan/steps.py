@@ -60,6 +60,7 @@ class Lowering:
         self.units = Units(self.ctx)
         self.homes = Homes(self.ctx, self.units)
         self.hardware = Hardware(machine)
+        self.stencils = [] if fixed.is_watched else stencils_in(cascade, machine)
         self.later: set[str] = set()
 
     def planned(self) -> tuple[Kernel, Context]:
@@ -88,7 +89,6 @@ class Lowering:
         scalars = {o.name for e in cascade.einsums for o in e.operands if isinstance(o, Scalar) and o.name}
         arguments.extend(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)
         ctx.declared = {t: self.given.shape(t) or (1,) for t in cascade.outputs}
-        self.stencils = [] if ctx.given.is_watched else stencils_in(cascade, ctx.machine)
         inside = set[str]().union(*(s.tensors for s in self.stencils))
         copied = (e for b in cascade.blocks for e in b.body if e.name in self.edges)
         ctx.viewed = {e.reads[0] for e in (*cascade.views.values(), *copied)} | inside
@@ -102,9 +102,8 @@ class Lowering:
         ctx.copied = {e.tensor for e in self.edges.values()}
         for name in (n for n in self.edges if n in cascade.inputs):
             self.copy_edged(name)
-        knobs = ctx.knobs
         alone = {*cascade.views, *self.edges, *inside}
-        groups = groups_of(cascade, knobs.is_fused, alone, is_parted=knobs.is_ordered)
+        groups = groups_of(cascade, ctx.knobs.is_fused, alone, is_parted=ctx.knobs.is_ordered)
         for number, group in enumerate(groups):
             self.lower_group(group, {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads})
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
