@@ -65,11 +65,11 @@ def test_neighbours_are_those_of_the_turn_before(
     text: str, expected, shape: tuple[int, int], dialect: str
 ) -> None:
     x, c = RNG.standard_normal((2, *shape)).astype(np.float32)
-    given = {"X": x, "C": c} if "C[" in text else {"X": x}
-    shapes = {n: a.shape for n, a in given.items()}
+    arrays = {"X": x, "C": c} if "C[" in text else {"X": x}
+    shapes = {n: a.shape for n, a in arrays.items()}
     kernel = einsum.compile(text, shapes=shapes, sizes={"T": 3}, outputs=["Z"], dialect=dialect)
     # sums of a few numbers of order 10 in three turns
-    assert np.allclose(kernel(**given), expected(x.astype(float), c.astype(float)), rtol=1e-5, atol=1e-4)
+    assert np.allclose(kernel(**arrays), expected(x.astype(float), c.astype(float)), rtol=1e-5, atol=1e-4)
     assert not any("PLANNED ANOTHER WAY" in change for change in kernel.changes)
 
 

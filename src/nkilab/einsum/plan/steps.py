@@ -12,7 +12,8 @@ from ...errors import SpecError, UnsupportedError
 from ...machine import Machine
 from ..hardware import Hardware
 from ..language.ast import Cascade, Einsum, Iterate, Kind, Scalar, Step
-from ..lower.planes import PlaneNest, planes_for
+from ..lower.plane_tiles import planes_for
+from ..lower.planes import PlaneNest
 from ..lower.stencil import StencilNest, stencils_in
 from ..tree.nodes import Argument, Buffer, Kernel, Loop, run_by, statements
 from .balance import balanced, set_aside
