@@ -69,6 +69,16 @@ def live(cascade: Cascade) -> tuple[Cascade, list[str]]:
     return replace(cascade, tensors=tensors, steps=tuple(steps)), gone
 
 
+def why_left_out(name: str, before: Cascade, after: Cascade) -> str:
+    """Why an Einsum of a cascade is not computed once rewrites are through."""
+    sums = {d.origin for d in after.derived.values() if d.kind is Kind.SUM}
+    reader = next((e for e in before.einsums if name in e.reads and e.name in sums), None)
+    if reader is None:
+        is_needed = name not in live(before)[1]
+        return "it is a part of a scan" if is_needed else "no output depends on it"
+    return f"what {reader.name} does not sum over is multiplied after the sum"
+
+
 def _pairs(cascade: Cascade, machine: Machine | None, picker: Picker) -> Cascade:
     """Sums of products of three tensors or more as sums of products of two."""
     added = Additions(cascade)

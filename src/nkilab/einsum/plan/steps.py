@@ -26,11 +26,11 @@ from .deliver import targets_of
 from .diagonal import diagonal_of
 from .edges import EdgedCopy, Edges
 from .given import Given
-from .groups import Group, batches, einsums_of, groups_of
+from .groups import Group, batches, einsums_of, groups_of, turning_of
 from .homes import Homes, state_of
 from .knobs import Knobs
 from .nest import Cluster, Nest
-from .normal import live
+from .normal import why_left_out
 from .peeled import peeled
 from .pipeline import pipelined
 from .product import is_batch, product_of, products_for, together
@@ -98,7 +98,7 @@ class Lowering:
             ctx.add_hbm(tensor, "output")
         states = {d.origin for d in cascade.derived.values() if d.kind is Kind.NOW}
         idle = [e for e in self.given.written if e not in cascade.written and e not in states]
-        ctx.choices.extend(f"{name} is left out: {self.why_left_out(name)}" for name in idle)
+        ctx.choices.extend(f"{name} is left out: {why_left_out(name, self.given, cascade)}" for name in idle)
         self.homes.bar_turns()
         ctx.copied = {e.tensor for e in self.edges.values()}
         for name in (n for n in self.edges if n in cascade.inputs):
@@ -141,15 +141,6 @@ class Lowering:
         EdgedCopy(self.ctx, name, self.edges[name]).lower()
         self.ctx.choices.append(self.edges[name].told)
 
-    def why_left_out(self, name: str) -> str:
-        """Why an Einsum of the cascade is not computed."""
-        sums = {d.origin for d in self.ctx.cascade.derived.values() if d.kind is Kind.SUM}
-        reader = next((e for e in self.given.einsums if name in e.reads and e.name in sums), None)
-        if reader is None:
-            is_needed = name not in live(self.given)[1]
-            return "it is a part of a scan" if is_needed else "no output depends on it"
-        return f"what {reader.name} does not sum over is multiplied after the sum"
-
     def is_strip(self, kernel: Kernel, loop: Loop, size: int, share: float) -> bool:
         """Whether turns of a loop are taken together: by the timing model, where the kernel can be timed."""
         option = f"{size} turns of {loop.variable} together, part by part"
@@ -174,11 +165,11 @@ class Lowering:
     def lower_group(self, group: Group, later: set[str]) -> None:
         """Open the loops of a group and lower its steps in them."""
         ctx, last = self.ctx, group.einsums[-1]
-        for stencil in self.stencils:
-            if any(step is stencil.block for step in group.steps):
-                StencilNest(ctx, stencil).lower()
-            if any(step is stencil.block or step in stencil.copies for step in group.steps):
-                return
+        for stencil in (s for s in self.stencils if any(t is s.block for t in group.steps)):
+            StencilNest(ctx, stencil).lower()
+            return
+        if any(step in s.copies for s in self.stencils for step in group.steps):
+            return
         if last.name in self.edges:
             self.copy_edged(last.name)
             return
@@ -414,13 +405,13 @@ class Lowering:
 
     def lower_run(self, einsums: Sequence[Einsum], outer: dict[str, Span], later: set[str]) -> None:
         """Lower consecutive Einsums, unit by unit."""
-        for number, einsum in enumerate(einsums):
-            if einsum.name in self.edges:
-                rest = einsums[number + 1 :]
-                self.lower_run(einsums[:number], outer, later | {t for e in rest for t in e.reads})
-                self.copy_edged(einsum.name)
-                self.lower_run(rest, outer, later)
-                return
+        copy = next((n for n, e in enumerate(einsums) if e.name in self.edges), None)
+        if copy is not None:
+            rest = einsums[copy + 1 :]
+            self.lower_run(einsums[:copy], outer, later | {t for e in rest for t in e.reads})
+            self.copy_edged(einsums[copy].name)
+            self.lower_run(rest, outer, later)
+            return
         units = self.units.units(einsums)
         while units:
             unit = units.pop(0)
@@ -503,8 +494,3 @@ class Lowering:
         """Whether Einsums run over tiles of several axes, or of two: what is judged the cheaper first."""
         costs_ns = {"several axes": planes_ns, "two axes": other_ns}
         return self.ctx.cheapest(f"the tiles of {cluster.title}", costs_ns) == "several axes"
-
-
-def turning_of(loops: Sequence[tuple[str, int, int]]) -> list[str]:
-    """Variables of the loops, given with extent and block, that turn more than once."""
-    return [v for v, extent, block in loops if extent > block]
