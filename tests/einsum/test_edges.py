@@ -139,20 +139,35 @@ def test_what_cannot_run_forwards_is_refused_where_it_stands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "index", "hint"),
+    ("text", "expected"),
     [
-        ("X[i]", "2*i + 1", r"sum\(U\[w\] \* \(w == n \+ 1\), w\)"),
-        ("X[i] if i > 0 else -inf", "i + 1", "instead of inf"),
+        # 0 beyond the edge, also beside -inf; what lies between is left out
+        ("U[0, i] = X[i]\nU[t+1, i] = max(U[t, 2*i + 1], U[t, i])", [-1.0, *[0.0] * 7]),
+        (
+            "U[0, i] = X[i] if i > 0 else -inf\nU[t+1, i] = max(U[t, i + 1], U[t, i])",
+            [-5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 0.0, 0.0],
+        ),
+        # a sum over a window of the state, and one over all of what neighbours gave
+        (
+            "U[0, i] = X[i]\nV[t, i] = U[t, i + r] * F[r]\nU[t+1, i] = V[t, i]",
+            [-52.0, -44.0, -36.0, -28.0, -20.0, -12.0, -5.0, -1.0],
+        ),
+        (
+            "U[0, i] = X[i]\nV[t, i] = U[t, i + 1]\nN[t] = max(V[t, i], i)\nU[t+1, i] = V[t, i] - N[t]",
+            [-5.0, -4.0, -3.0, -2.0, -1.0, 0.0, 0.0, 0.0],
+        ),
     ],
-)
-def test_what_a_turn_reads_beyond_edges_of_what_it_computes_is_chosen_by_a_sum(
-    first: str, index: str, hint: str
-) -> None:
-    text = f"U[0, i] = {first}\nU[t+1, i] = max(U[t, {index}], U[t, i])"
-    with pytest.raises(
-        UnsupportedError, match=rf"reads outside of U, which the same turn computes\n(.*\n)*.*{hint}"
-    ):
-        einsum.compile(text, sizes={"I": 8, "T": 3})
+)  # fmt: skip
+def test_what_a_turn_reads_beyond_edges_of_what_it_computes_is_zero(text: str, expected: list[float]) -> None:
+    """X is -8 .. -1, and there are three turns; the windows are the binomials 1 3 3 1, worked out by hand."""
+    extra = {"F": np.ones(2)} if "F[" in text else {}
+    kernel = einsum.compile(
+        f"{text}\nZ[i] = U[T, i]",
+        sizes={"I": 8, "T": 3},
+        outputs=["Z"],
+        shapes={n: a.shape for n, a in extra.items()},
+    )
+    assert list(kernel(X=np.arange(8.0) - 8, **extra)) == expected
 
 
 @dialects

@@ -246,8 +246,10 @@ def _stored(kernel: Kernel, accesses: list[Access]) -> list[str]:
     names = []
     stores = [a for a in accesses if a.is_write and isinstance(a.statement, Store)]
     for output in kernel.outputs:
-        found = _union(touched(a) for a in stores if a.view.buffer is output)
-        if found is None or not box(output).is_subset(found):
+        own = [a for a in stores if output in (a.view.buffer, a.view.buffer.base)]
+        views = {id(a.view.buffer): a.view.buffer for a in own}.values()
+        parts = ((v, _union(touched(a) for a in own if a.view.buffer is v)) for v in views)
+        if not any(part is not None and box(view).is_subset(part) for view, part in parts):
             raise ProofError(f"{output.tensor} is not stored whole")
         names.append(output.tensor)
     return names

@@ -28,7 +28,7 @@ class Printer(ABC):
 
     def __init__(self, kernel: nodes.Kernel) -> None:
         self.kernel, self.depth = kernel, 0
-        self.lines: list[str] = []
+        self.lines, self.outputs = list[str](), set[str]()
 
     def text(self) -> str:
         """The module that holds the kernel."""
@@ -91,8 +91,9 @@ class Printer(ABC):
     def made_or_viewed(self, buffer: nodes.Buffer) -> None:
         """A new buffer, and the view that it is."""
         base = buffer.base or buffer
-        if base is buffer or base.role == "output":
+        if base is buffer or (base.role == "output" and base.name not in self.outputs):
             self.put(f"{base.name} = {self.made(base)}")
+            self.outputs.add(base.name)
         if base is not buffer:
             self.put(f"{buffer.name} = {base.name}.reshape({self.shape(buffer.shape)})")
 

@@ -110,7 +110,7 @@ def _judged(
     trips = {v: -(-spans[v].most // b) for v, b in blocks.items()}
     count = sum(max(1, len(e.operands) - 1 + bool(e.reduced)) for e in einsums)
     cost = prod(trips.values()) * count * (INSTRUCTION_NS + columns * ELEMENT_NS)
-    cost += sum(_turned_ns(ctx, e, spans, part) for e in einsums)
+    cost += sum(turned_ns(ctx, e, spans, part) for e in einsums)
     for access, is_out in accesses:
         times = prod(t for v, t in trips.items() if v in access.variables)
         cost += times * transfer_ns(ctx, access, is_out, spans, part, free, rows, columns)
@@ -120,7 +120,7 @@ def _judged(
     return Choice(part, free, loops, blocks, cost)
 
 
-def _turned_ns(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str) -> float:
+def turned_ns(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str) -> float:
     """What turns of a block take to transpose what is made before it with another variable on partitions."""
     wanted, name = ctx.wanted.get(einsum.name, ""), einsum.name
     if wanted in ("", part) or wanted not in spans or ctx.chip(name) is not None:
@@ -281,6 +281,10 @@ def transfer_ns(
     if has_part and has_free and access.axis_of(part) == last != access.axis_of(free):
         return cost + TURN_NS * -(-columns // ctx.lanes)
     row_bytes = columns * size if has_free and access.axis_of(free) == last else size
+    if has_part and has_free and access.axis_of(free) == last:
+        # transfers of the turns of a loop over axes between are one
+        between = access.indices[(access.axis_of(part) or 0) + 1 : last]
+        row_bytes *= prod(spans[v].most for i in between for v in i.variables)
     if row_bytes < SMALL_ROW_BYTES:
         pieces = rows * columns * size / row_bytes if (has_part or has_free) else 1.0
         cost += pieces * ROW_NS
@@ -316,13 +320,20 @@ def _reloaded(
 
 
 def sums_last(
-    einsums: Sequence[Einsum], accesses: Sequence[Access], spans: Mapping[str, Span], axes: list[str]
-) -> list[str]:
-    """Axes with those of sums of products last, where all that lies otherwise is read several times."""
+    einsums: Sequence[Einsum], accesses: Sequence[Access], spans: Mapping[str, Span], axes: list[str],
+    turns: int = 1,
+) -> list[str]:  # fmt: skip
+    """Axes with those of sums of products last, where all that lies otherwise is read several times.
+
+    Args:
+        einsums, accesses, spans: of a nest.
+        axes: of its tiles.
+        turns: of a block around it, which read it again.
+    """
     summed = [v for v in axes if any(v in e.reduced and e.map_op for e in einsums)]
     across = [a for a in accesses if {*summed[-1:]} <= {*a.variables[:-1]}]
     elements = [prod(spans[v].most for v in axes if v in a.variables) for a in across]
-    is_less = max(elements, default=0) * READS <= prod(spans[v].most for v in axes)
+    is_less = max(elements, default=0) * READS <= prod(spans[v].most for v in axes) * turns
     return [*(v for v in axes if v not in summed), *summed] if summed and is_less else axes
 
 

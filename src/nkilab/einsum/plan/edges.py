@@ -7,18 +7,17 @@ lie anywhere. A copy in HBM with the zeros that are read makes every access one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 
-from ...errors import UnsupportedError
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, declared, plain
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, plain
 from ..language.extents import bounds
-from ..rewrite.neighbours import is_finite
+from ..lower.stencil import Stencil
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Buffer, Cut, View
@@ -54,7 +53,11 @@ class Edges:
 
 
 def with_edges(
-    cascade: Cascade, dtypes: Mapping[str, str], machine: Machine, knobs: Knobs
+    cascade: Cascade,
+    dtypes: Mapping[str, str],
+    machine: Machine,
+    knobs: Knobs,
+    apart: Sequence[Stencil] = (),
 ) -> tuple[Cascade, dict[str, Edges]]:
     """The cascade that reads tensors with zeros around them, and what it reads so by name.
 
@@ -65,6 +68,7 @@ def with_edges(
         dtypes: of every tensor.
         machine: the chip.
         knobs: the share of SBUF that a plan may fill, and whether inputs that fit are copied too.
+        apart: blocks that have such zeros around what they write themselves.
     """
     room = machine["sbuf_bytes_per_partition"] * (0.0 if knobs.is_edged else knobs.share)
     partitions = int(machine["partitions"])
@@ -77,14 +81,10 @@ def with_edges(
             any(z) and block.variable in i.variables for z, i in zip(zeros, access.indices, strict=False)
         )
         is_tiled = is_input and not access.gathers and not turns
-        if not zeros or (is_tiled and _bytes_of(cascade, einsum, access, zeros, dtype, partitions) <= room):
+        if not zeros or any(s.block is block and access.tensor in s.edges for s in apart):
             continue
-        if not is_input and block is not None and any(e.name == access.tensor for e in block.body):
-            name = declared(access.tensor, cascade.tensors.keys() - cascade.derived.keys(), cascade.derived)
-            hint = f"choose it by a sum, as in sum({name}[w] * (w == n + 1), w)"
-            problem = f"{replace(access, tensor=name)} reads outside of {name}, which the same turn computes"
-            hint = hint if is_finite(cascade) else "write a large number instead of inf"
-            raise einsum.located(UnsupportedError(problem, hint=hint), access)
+        if is_tiled and _bytes_of(cascade, einsum, access, zeros, dtype, partitions) <= room:
+            continue
         found.setdefault(access.tensor, []).append(zeros)
     if not found:
         return cascade, {}
@@ -113,15 +113,22 @@ class _Edging:
         """The cascade with the copies, each before the first step that reads it."""
         steps: list[Step] = []
         for step in self.given.steps:
-            steps += self.new_copies(step.body)
-            steps.append(step.with_body(map(self.changed, step.body)))
+            own = {e.name for e in step.body}
+            steps += self.new_copies(step.body, own if isinstance(step, Iterate) else set())
+            body = list[Einsum]()
             for einsum in step.body:
+                # of what turns write, each has copies of its own
+                body += self.new_copies([einsum]) if isinstance(step, Iterate) else []
+                body.append(self.changed(einsum))
                 self.copies.pop(einsum.name, None)
+            steps.append(step.with_body(body))
+            self.copies = {t: copy for t, copy in self.copies.items() if t not in own}
         return self.added.applied(tuple(steps))
 
-    def new_copies(self, body: Sequence[Einsum]) -> list[Einsum]:
+    def new_copies(self, body: Sequence[Einsum], apart: Container[str] = ()) -> list[Einsum]:
         """Declare what a step is the first to read; returns the Einsums that make the copies of results."""
         read = dict.fromkeys(a.tensor for e in body for a in e.accesses if self.is_beyond(e, a))
+        read = {t: None for t in read if t not in apart}
         names = {t: self.declared(t) for t in read if t not in self.copies}
         self.copies |= names
         return [self.copying(name) for tensor, name in names.items() if tensor not in self.given.inputs]
@@ -218,7 +225,8 @@ class EdgedCopy:
         held = ctx.hbm(edges.tensor)
         assert held is not None, "what is copied with its edges lies in HBM"
         self.source = held.buffer
-        self.made = ctx.add_hbm(name, "scratch").buffer
+        place = ctx.add_hbm(name, "scratch")
+        self.made, place.depth = place.buffer, ctx.build.depth
         self.shape, self.inner = ctx.cascade.shape(name), ctx.cascade.shape(edges.tensor)
         # rows of the last axis lie along the columns
         outer = [n for n in range(len(self.shape) - 1) if n not in edges.back]

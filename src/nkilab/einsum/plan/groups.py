@@ -194,3 +194,8 @@ def joins(cluster: Sequence[Einsum], einsum: Einsum, turn: str = "") -> bool:
             return False
     reducing = [e for e in cluster if reduced[id(e)]]
     return not (reduced[id(einsum)] and reducing and reduced[id(reducing[0])] != reduced[id(einsum)])
+
+
+def turning_of(loops: Sequence[tuple[str, int, int]]) -> list[str]:
+    """Variables of the loops, given with extent and block, that turn more than once."""
+    return [v for v, extent, block in loops if extent > block]

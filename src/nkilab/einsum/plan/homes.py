@@ -263,7 +263,8 @@ class Homes:
         """Note axes of what scans read that do not run along their columns, nor along their widest lanes."""
         along = {e.recurrence.variable for e in unit if e.recurrence is not None}
         lanes = {v: self.ctx.cascade.extent(v, e) for e in unit for v in e.output.variables if v not in along}
-        lanes = {v: n for v, n in lanes.items() if not any(v in e.reduced for e in unit)}
+        most = self.ctx.lanes  # of variables that fill all of them, the first has the longest rows
+        lanes = {v: min(n, most) for v, n in lanes.items() if not any(v in e.reduced for e in unit)}
         fitting = {*along, max(lanes, key=lambda v: lanes[v], default="")}
         # what a scan begins with is a number of a lane, and comes from anywhere
         read = (o for e in unit if along for o in (e.operands[:2] if e.recurrence else e.operands))

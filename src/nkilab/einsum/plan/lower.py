@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...machine import Machine
 from ..language.ast import Cascade
-from ..rewrite.neighbours import with_neighbours
+from ..lower.stencil import stencils_in
 from ..rewrite.recurrences import with_scans
 from ..rewrite.shared_names import with_shared_names
 from ..tree.nodes import Kernel
@@ -54,9 +54,8 @@ def lower(
     reasons = [*left_out, *reasons]
     picker = Picker(knobs, is_rewrite=True)
     if not given.is_watched:
-        scans, notes = with_neighbours(held)
-        held = rewritten_by(picker, scans, partitions)
-        reasons += [*notes, *beyond_decays(scans, held, partitions)]
+        scans, held = held, rewritten_by(picker, held, partitions)
+        reasons += beyond_decays(scans, held, partitions)
         held = rewritten(held, dtypes, machine)
     form = normal(held, partitions, given.plain, machine=machine, picker=picker)
     form = form if given.is_watched else with_shared_names(form)
@@ -64,9 +63,10 @@ def lower(
     if given.is_watched:
         return Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
     held, back = with_forward_indices(held)
+    stencils = stencils_in(held, machine)
 
     def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
-        known, edges = with_edges(held, held.types(dtypes), machine, knobs)
+        known, edges = with_edges(held, held.types(dtypes), machine, knobs, stencils)
         every = back | edges
 
         def planned(known: Cascade) -> tuple[Kernel, Context]:

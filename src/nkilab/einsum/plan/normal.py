@@ -69,6 +69,16 @@ def live(cascade: Cascade) -> tuple[Cascade, list[str]]:
     return replace(cascade, tensors=tensors, steps=tuple(steps)), gone
 
 
+def why_left_out(name: str, before: Cascade, after: Cascade) -> str:
+    """Why an Einsum of a cascade is not computed once rewrites are through."""
+    sums = {d.origin for d in after.derived.values() if d.kind is Kind.SUM}
+    reader = next((e for e in before.einsums if name in e.reads and e.name in sums), None)
+    if reader is None:
+        is_needed = name not in live(before)[1]
+        return "it is a part of a scan" if is_needed else "no output depends on it"
+    return f"what {reader.name} does not sum over is multiplied after the sum"
+
+
 def _pairs(cascade: Cascade, machine: Machine | None, picker: Picker) -> Cascade:
     """Sums of products of three tensors or more as sums of products of two."""
     added = Additions(cascade)
@@ -200,8 +210,10 @@ def _rows(cascade: Cascade, partitions: int, plain: Collection[str], picker: Pic
             continue
         is_vector = all(t.ranks == (rank,) for t in holders) and size >= LONG
         is_few = picker.knobs.is_spread and _are_few(cascade, rank, holders)
-        is_one = is_vector or is_few or _are_lanes(cascade, rank, uses, partitions)
-        if is_one or (_are_summed(cascade, rank, uses, partitions) and _are_runs(variable, picker)):
+        is_lanes = _are_lanes(cascade, rank, uses, partitions)
+        is_one = is_vector or is_few or (is_lanes and not any(e.recurrence for e in uses))
+        may_be = is_lanes or _are_summed(cascade, rank, uses, partitions)
+        if is_one or (may_be and _are_runs(variable, picker)):
             axes = {(t.name, n) for t in holders for n, r in enumerate(t.ranks) if r == rank}
             cascade = split(cascade, axes, (1, size // lanes), ("_COLUMNS", "_ROWS"))
     return cascade
@@ -239,9 +251,15 @@ def _are_short(cascade: Cascade, rank: str, uses: Sequence[Einsum], partitions: 
     shapes = [t.ranks for t in cascade.tensors.values() if rank in t.ranks]
     rows = [prod(cascade.sizes[r] for r in ranks[ranks.index(rank) + 1 :]) for ranks in shapes]
     is_many = cascade.sizes[rank] >= FEWEST_ROWS * partitions
-    return is_many and 1 < max(rows) < SHORT_ROW and not any(e.is_placed for e in uses)
+    return is_many and 1 < max(rows) < SHORT_ROW and not any(_asks(e, rank.lower()) for e in uses)
+
+
+def _asks(einsum: Einsum, variable: str) -> bool:
+    """Whether an Einsum asks which value a variable has, or what stands beside it."""
+    is_alone = einsum.recurrence is not None and einsum.recurrence.variable != variable
+    return not is_alone and einsum.is_placed
 
 
 def _are_runs(variable: str, picker: Picker) -> bool:
-    """Whether rows that are summed over come in runs, one for each partition, instead of one by one."""
-    return picker.pick(f"sums over {variable} in runs of rows", ("no", "yes"), costs=(1.0, 1.0)) == "yes"
+    """Whether rows of sums and of scans come in runs, one for each partition, instead of one by one."""
+    return picker.pick(f"rows of {variable} in runs", ("no", "yes"), costs=(1.0, 1.0)) == "yes"

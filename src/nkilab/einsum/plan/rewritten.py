@@ -11,6 +11,7 @@ from ..rewrite.decays import is_decay
 from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.filters import with_sums_over_filters
 from ..rewrite.ranks import with_joined_ranks
+from ..rewrite.recurrences import with_first_values
 from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.scan_parts import scans_of_few_rows, with_scans_in_parts
 from ..rewrite.splits import with_columns, with_split_ranks
@@ -64,6 +65,7 @@ MADE = (
 
 def rewritten_by(picker: Picker, cascade: Cascade, partitions: int) -> Cascade:
     """A cascade as choices want it, its ranks joined where they can be."""
+    cascade = with_first_values(live(cascade)[0])
     for what, rewrite in REWRITES.items():
         cascade = with_joined_ranks(cascade, partitions) if rewrite is with_columns else cascade
         other = rewrite(cascade, partitions)

@@ -12,7 +12,9 @@ from ...errors import SpecError, UnsupportedError
 from ...machine import Machine
 from ..hardware import Hardware
 from ..language.ast import Cascade, Einsum, Iterate, Kind, Scalar, Step
-from ..lower.planes import PlaneNest, planes_for
+from ..lower.plane_tiles import planes_for
+from ..lower.planes import PlaneNest
+from ..lower.stencil import StencilNest, stencils_in
 from ..tree.nodes import Argument, Buffer, Kernel, Loop, run_by, statements
 from .balance import balanced, set_aside
 from .build import Builder, Span, whole
@@ -24,11 +26,11 @@ from .deliver import targets_of
 from .diagonal import diagonal_of
 from .edges import EdgedCopy, Edges
 from .given import Given
-from .groups import Group, batches, einsums_of, groups_of
+from .groups import Group, batches, einsums_of, groups_of, turning_of
 from .homes import Homes, state_of
 from .knobs import Knobs
 from .nest import Cluster, Nest
-from .normal import live
+from .normal import why_left_out
 from .peeled import peeled
 from .pipeline import pipelined
 from .product import is_batch, product_of, products_for, together
@@ -37,7 +39,7 @@ from .shortened import without_ruled_out
 from .solve import solve_of, substitution_in
 from .storage import UnreachableError, in_hbm
 from .strips import in_strips
-from .tables import by_table
+from .tables import by_table, without_table_loads
 from .units import Units
 
 # bytes of a partition that a turn over rows moves of one tensor
@@ -61,6 +63,7 @@ class Lowering:
         self.units = Units(self.ctx)
         self.homes = Homes(self.ctx, self.units)
         self.hardware = Hardware(machine)
+        self.stencils = [] if fixed.is_watched else stencils_in(cascade, machine)
         self.later: set[str] = set()
 
     def planned(self) -> tuple[Kernel, Context]:
@@ -89,20 +92,21 @@ class Lowering:
         scalars = {o.name for e in cascade.einsums for o in e.operands if isinstance(o, Scalar) and o.name}
         arguments.extend(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)
         ctx.declared = {t: self.given.shape(t) or (1,) for t in cascade.outputs}
-        ctx.viewed = {e.reads[0] for e in cascade.views.values()}
+        inside = set[str]().union(*(s.tensors for s in self.stencils))
+        copied = (e for b in cascade.blocks for e in b.body if e.name in self.edges)
+        ctx.viewed = {e.reads[0] for e in (*cascade.views.values(), *copied)} | inside
         for tensor in cascade.outputs:
             ctx.build.taken.discard(tensor)
             ctx.add_hbm(tensor, "output")
         states = {d.origin for d in cascade.derived.values() if d.kind is Kind.NOW}
         idle = [e for e in self.given.written if e not in cascade.written and e not in states]
-        ctx.choices.extend(f"{name} is left out: {self.why_left_out(name)}" for name in idle)
+        ctx.choices.extend(f"{name} is left out: {why_left_out(name, self.given, cascade)}" for name in idle)
         self.homes.bar_turns()
         ctx.copied = {e.tensor for e in self.edges.values()}
         for name in (n for n in self.edges if n in cascade.inputs):
             self.copy_edged(name)
-        knobs = ctx.knobs
-        alone = {*cascade.views, *self.edges}
-        groups = groups_of(cascade, knobs.is_fused, alone, is_parted=knobs.is_ordered)
+        alone = {*cascade.views, *self.edges, *inside}
+        groups = groups_of(cascade, ctx.knobs.is_fused, alone, is_parted=ctx.knobs.is_ordered)
         for number, group in enumerate(groups):
             self.lower_group(group, {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads})
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
@@ -116,6 +120,7 @@ class Lowering:
         if not ctx.given.is_watched:
             by_table(kernel.body, self.hardware)
             in_strips(kernel, self.hardware, ctx.build.fresh, partial(self.is_strip, kernel))
+            without_table_loads(kernel, self.hardware)
         return pipelined(kernel, self.hardware, self.is_ahead), ctx
 
     def finish(self, kernel: Kernel) -> None:
@@ -138,15 +143,6 @@ class Lowering:
         """Copy a tensor with zeros around it."""
         EdgedCopy(self.ctx, name, self.edges[name]).lower()
         self.ctx.choices.append(self.edges[name].told)
-
-    def why_left_out(self, name: str) -> str:
-        """Why an Einsum of the cascade is not computed."""
-        sums = {d.origin for d in self.ctx.cascade.derived.values() if d.kind is Kind.SUM}
-        reader = next((e for e in self.given.einsums if name in e.reads and e.name in sums), None)
-        if reader is None:
-            is_needed = name not in live(self.given)[1]
-            return "it is a part of a scan" if is_needed else "no output depends on it"
-        return f"what {reader.name} does not sum over is multiplied after the sum"
 
     def is_strip(self, kernel: Kernel, loop: Loop, size: int, share: float) -> bool:
         """Whether turns of a loop are taken together: by the timing model, where the kernel can be timed."""
@@ -172,6 +168,11 @@ class Lowering:
     def lower_group(self, group: Group, later: set[str]) -> None:
         """Open the loops of a group and lower its steps in them."""
         ctx, last = self.ctx, group.einsums[-1]
+        for stencil in (s for s in self.stencils if any(t is s.block for t in group.steps)):
+            StencilNest(ctx, stencil).lower()
+            return
+        if any(step in s.copies for s in self.stencils for step in group.steps):
+            return
         if last.name in self.edges:
             self.copy_edged(last.name)
             return
@@ -407,6 +408,13 @@ class Lowering:
 
     def lower_run(self, einsums: Sequence[Einsum], outer: dict[str, Span], later: set[str]) -> None:
         """Lower consecutive Einsums, unit by unit."""
+        copy = next((n for n, e in enumerate(einsums) if e.name in self.edges), None)
+        if copy is not None:
+            rest = einsums[copy + 1 :]
+            self.lower_run(einsums[:copy], outer, later | {t for e in rest for t in e.reads})
+            self.copy_edged(einsums[copy].name)
+            self.lower_run(rest, outer, later)
+            return
         units = self.units.units(einsums)
         while units:
             unit = units.pop(0)
@@ -489,8 +497,3 @@ class Lowering:
         """Whether Einsums run over tiles of several axes, or of two: what is judged the cheaper first."""
         costs_ns = {"several axes": planes_ns, "two axes": other_ns}
         return self.ctx.cheapest(f"the tiles of {cluster.title}", costs_ns) == "several axes"
-
-
-def turning_of(loops: Sequence[tuple[str, int, int]]) -> list[str]:
-    """Variables of the loops, given with extent and block, that turn more than once."""
-    return [v for v, extent, block in loops if extent > block]

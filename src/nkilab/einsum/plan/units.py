@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from math import prod
 
 from ..language.ast import Einsum, Iterate, Kind
-from ..lower.planes import planes_for
+from ..lower.plane_tiles import planes_for
 from ..tree.expr import name_of
 from .build import Span, point, whole
 from .choose import choices_for

@@ -15,6 +15,7 @@ from ...errors import UnsupportedError
 from ..language.additions import Additions, free_variable
 from ..language.ast import Cascade, Condition, Einsum, Iterate, Kind, Recurrence, Step, block_extent
 from ..language.indices import Access, Affine, Index, Operand, Scalar, affine
+from ..language.operators import OPERATORS
 from .coefficients import NoRecurrenceError
 from .states import Places, Reduction, declared, emitted, renamed
 
@@ -39,6 +40,51 @@ def with_scans(cascade: Cascade) -> tuple[Cascade, list[str]]:
             reasons.append(f"{_chain(block)} {STEPWISE} {reason}")
             cascade = _with_numbers_ahead(cascade, block)
     return cascade, reasons
+
+
+def with_first_values(cascade: Cascade) -> Cascade:
+    """The cascade, every Einsum of which is needed, with scans that write their first value like the others.
+
+    `S[0] = X[0]` and `S[t+1] = S[t] + X[t+1]` are one scan over X, which begins with 0.
+    """
+    added = Additions(cascade)
+    begun = {e.name: turn for e in cascade.einsums if (turn := _begun(e, cascade, added))}
+
+    def changed(einsum: Einsum) -> Einsum:
+        known = einsum.recurrence
+        source = einsum.name if known is None or known.kind == "scan" else einsum.reads[0]
+        if known is None or source not in begun:
+            return einsum
+        place = {known.variable: affine([(begun[source], 1)], 0 if known.is_descending else -1)}
+        own = einsum.with_indices(lambda i: i.replaced(place))
+        start = [Scalar(value=OPERATORS[known.op1].identity or 0.0)] if known.op1 else []
+        operands = (*own.operands[: 2 if start else 1], *start)
+        return replace(
+            own, operands=operands, recurrence=replace(known, variable=begun[source], has_first=False)
+        )
+
+    return (
+        added.applied(tuple(s.with_body(map(changed, s.body)) for s in cascade.steps)) if begun else cascade
+    )
+
+
+def _begun(scan: Einsum, cascade: Cascade, added: Additions) -> str:
+    """The variable of a new rank over which a scan writes its first value too; "" if none may be."""
+    known = scan.recurrence
+    if known is None or not known.has_first:
+        return ""
+    first, second, initial = scan.operands
+    turns, nothing = cascade.extent(known.variable, scan), OPERATORS[known.op1].identity
+    begin = {known.variable: affine([], turns if known.is_descending else -1)}
+    readers = [e for e in cascade.einsums if e.recurrence and e is not scan and scan.output in e.operands]
+    is_next = second.with_indices(lambda i: i.replaced(begin)) == initial
+    if nothing is None or not is_next or not all(e.is_last for e in readers):
+        return ""
+    number = first.value if isinstance(first, Scalar) and not first.name else None
+    same = first == second and known.op0 == known.op1 and nothing != 0.0
+    kept = number is not None and OPERATORS[known.op0].function(number, nothing) == nothing
+    is_kept = same or (kept and not (known.reverse0 or known.reverse1))
+    return added.rank(f"{known.variable.upper()}_ALL", turns + 1).lower() if is_kept else ""
 
 
 def _ahead(block: Iterate, may: Callable[[Einsum], bool]) -> tuple[list[Einsum], tuple[Einsum, ...]]:

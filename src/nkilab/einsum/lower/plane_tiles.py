@@ -1,0 +1,199 @@
+"""Which tiles of several axes Einsums run over: what may lie how, and what it is judged to cost."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from ..language.ast import Access, Affine, Einsum, Index
+from ..plan.build import Span
+from ..plan.choose import (
+    BYTES_PER_NS,
+    INSTRUCTION_NS,
+    ROW_NS,
+    SMALL_ROW_BYTES,
+    TRANSFER_NS,
+    TURN_NS,
+    is_barred,
+    sums_last,
+    tiles_of_axes,
+    turned_ns,
+)
+from ..plan.context import Context
+from ..plan.reach import leaving
+from ..plan.storage import Storage
+
+# axes of a tile behind the partitions, and elements of one on a partition
+MOST_AXES, MOST_ELEMENTS = 3, 4096
+# parts in which a turn of a block goes through a tile, and elements of one at least
+PARTS_OF_TURN, LEAST_PART = 4, 512
+
+
+@dataclass(frozen=True)
+class Planes:
+    """How Einsums run over tiles of several axes."""
+
+    part: str  # the variable on the partitions
+    axes: tuple[str, ...]  # variables of a tile behind them, the outermost first
+    blocks: Mapping[str, int]  # elements of a turn, of every variable that a loop cuts
+    # variables that run one value at a time over what all of their values have brought on chip
+    single: frozenset[str]
+    cost_ns: float  # what it was judged by
+    # variables whose parts a turn of a block goes through, over what all of it has brought on chip
+    parted: frozenset[str] = frozenset()
+
+    @property
+    def whole(self) -> frozenset[str]:
+        """Variables of which what is loaded has all values."""
+        return self.single | self.parted
+
+
+def planes_for(ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span]) -> Planes | None:
+    """The cheapest way to run Einsums over the same variables in tiles of several axes; None if none does."""
+    wide = [v for v in dict.fromkeys(v for e in einsums for v in e.variables) if not spans[v].is_point]
+    accesses = [a for e in einsums for a in (e.output, *e.accesses)]
+    is_watched = ctx.given.is_watched or any(ctx.given.instruction(e.name) for e in einsums)
+    has_more = any(e.is_placed for e in einsums) or not all(map(_is_simple, accesses))
+    is_plain = all(i.plain or not i.variables for a in accesses for i in a.indices)
+    if len(wide) < (MOST_AXES if is_plain else 2) or is_watched or has_more:
+        return None
+    indices = [i for a in accesses for i in a.indices]
+    shortest = sorted(indices, key=lambda i: sum(not spans[v].is_point for v in i.variables))
+    reduced = {v for e in einsums for v in e.reduced}
+    ways = {_single(order, spans, reduced) for order in (indices, shortest)}
+    options = (_planes(ctx, einsums, spans, p, single) for single in sorted(ways, key=sorted) for p in wide)
+    return min((p for p in options if p is not None), key=lambda p: p.cost_ns, default=None)
+
+
+def _is_simple(access: Access) -> bool:
+    """Whether all indices count upwards, and each variable stands in one alone."""
+    indices = [i for i in access.indices if isinstance(i, Affine)]
+    variables = [v for i in indices for v in i.variables]
+    is_upwards = len(indices) == len(access.indices) and all(c > 0 for i in indices for _, c in i.terms)
+    return is_upwards and len(set(variables)) == len(variables)
+
+
+def _single(indices: Sequence[Index], spans: Mapping[str, Span], reduced: Container[str]) -> frozenset[str]:
+    """Variables without which no index has two of several values: those of sums, and of few values."""
+    single: set[str] = set()
+    for index in indices:
+        wide = [v for v in index.variables if not spans[v].is_point and v not in single]
+        single |= set(sorted(wide, key=lambda v: (v not in reduced, spans[v].most))[:-1])
+    return frozenset(single)
+
+
+def _planes(
+    ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span], part: str, single: frozenset[str]
+) -> Planes | None:
+    """The way with a variable on the partitions, if it can lie there."""
+    reduced = {v for e in einsums for v in e.reduced}
+    own = {e.name for e in einsums}
+    outputs = [e.output for e in einsums if not e.reduced]
+    read = [a for e in einsums for a in e.accesses if a.tensor not in own]
+    behind = {t for e in ctx.cascade.einsums if e not in einsums for t in e.reads} | {*ctx.cascade.outputs}
+    written = [e.output for e in einsums if "hbm" in ctx.homes.get(e.name, "hbm") and e.name in behind]
+    is_whole = all(part in o.variables for o in outputs) and part not in reduced and part not in single
+    is_whole &= not any(is_barred(ctx, e.output, part) for e in einsums)
+    for einsum in (e for e in einsums if "chip" in ctx.homes.get(e.name, "hbm")):
+        chip, output = ctx.chip(einsum.name), einsum.output
+        plain = [i.plain for i in output.indices]
+        is_whole &= part in plain if chip is None else chip.part_variable(output) == part
+    is_whole &= all(is_staged(ctx, a, spans, part) or _can_lie(ctx, a, spans, part) for a in read)
+    if not is_whole or not all(_can_lie(ctx, a, spans, part) for a in written):
+        return None
+    natural = max((*read, *outputs), key=lambda a: len(a.variables)).variables
+    every = dict.fromkeys((*natural, *(v for e in einsums for v in e.variables)))
+    axes = [v for v in every if not spans[v].is_point and v not in single and v != part]
+    turns = {b.variable: n for b in ctx.cascade.blocks for v, n in ctx.loops if v == b.variable}
+    axes = sums_last(einsums, (*read, *outputs), spans, axes, max(turns.values(), default=1))
+    blocks = {v: 1 for v in every if v in single}
+    blocks |= {part: ctx.lanes} if spans[part].most > ctx.lanes else {}
+    moved, options, extents = (*read, *written), list[Planes](), {v: spans[v].most for v in axes}
+    parts = {str(o): prod(spans[v].most for v in o.variables if v in single) for o in written}
+    each = {str(a): ctx.bytes_of(ctx.dtypes[a.tensor]) * parts.get(str(a), 1) for a in moved}
+    bytes_of_all = 2 * (sum(each.values()) + 4 * len(einsums))
+    room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8) // bytes_of_all))
+    for sizes in tiles_of_axes(axes, extents, moved, room):
+        parted = _parted(axes, reduced, extents) if turns and not sizes else {}
+        sizes |= parted
+        tile = [v for v in axes if sizes.get(v) != 1][-MOST_AXES:]
+        cut = {**blocks, **sizes, **{v: 1 for v in axes if v not in tile}}
+        if any(spans[v].count.value is None for v in cut if v != part or spans[v].most > ctx.lanes):
+            return None
+        planes = Planes(part, tuple(tile), cut, single, 0.0, frozenset(parted))
+        options.append(replace(planes, cost_ns=_cost(ctx, einsums, spans, planes, moved)))
+    return min(options, key=lambda p: p.cost_ns)
+
+
+def _parted(axes: Sequence[str], reduced: Container[str], extents: Mapping[str, int]) -> dict[str, int]:
+    """Parts of an axis in which a turn of a block goes through a tile, and engines share it; {} for none."""
+    parts = min(PARTS_OF_TURN, prod(extents.values()) // LEAST_PART)
+    first = next((v for v in axes if v not in reduced), "")
+    return {first: -(-extents[first] // parts)} if first and 1 < parts <= extents[first] else {}
+
+
+def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> bool:
+    """Whether an operand or a result lies with a variable on the partitions, or comes there in long rows."""
+    wide = [v for v in access.variables if not spans[v].is_point]
+    chip = ctx.chip(access.tensor)
+    if not wide:
+        return True
+    if chip is not None:
+        is_right = chip.part_dim is not None and access.indices[chip.part_dim].plain == part
+        return is_right or _is_turned(chip, access, spans, part)
+    is_across = wide != [part] and part in access.indices[-1].variables
+    return not is_across and not leaving(ctx, access, spans)
+
+
+def is_staged(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> bool:
+    """Whether an operand in HBM is transposed on its way, or has zeros around it."""
+    wide = [v for v in access.variables if not spans[v].is_point]
+    is_alone = [i.plain for i in access.affine if part in i.variables] == [part]
+    is_across = is_alone and wide != [part] and access.indices[-1].plain == part
+    return access.tensor in ctx.storages and is_alone and (is_across or bool(leaving(ctx, access, spans)))
+
+
+def _is_turned(chip: Storage, access: Access, spans: dict[str, Span], part: str) -> bool:
+    """Whether a small matrix on chip, its other axis on partitions, may be transposed for a nest."""
+    wide = [v for v in access.variables if not spans[v].is_point]
+    is_plain = all(i.plain for i in access.indices) and chip.part_dim is not None
+    elements = prod(spans[v].most for v in wide)
+    is_across = chip.part_variable(access) in wide
+    return is_plain and is_across and part in wide and len(wide) == 2 and elements <= MOST_ELEMENTS * 8
+
+
+def _cost(
+    ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span], planes: Planes, moved: Sequence[Access]
+) -> float:
+    trips = {v: -(-spans[v].most // b) for v, b in planes.blocks.items()}
+    elements = prod(min(spans[v].most, planes.blocks.get(v, spans[v].most)) for v in planes.axes)
+    count = sum(max(1, len(e.operands) - 1 + bool(e.reduced)) for e in einsums)
+    cost = prod(trips.values()) * count * (INSTRUCTION_NS + elements)
+    cost += sum(turned_ns(ctx, e, spans, planes.part) for e in einsums)
+    for access in {str(a): a for a in moved if ctx.chip(a.tensor) is None}.values():
+        size = ctx.bytes_of(ctx.dtypes[access.tensor])
+        wide = [v for v in access.variables if not spans[v].is_point]
+        total = prod(spans[v].most for v in wide) * size
+        if planes.part not in wide:
+            # every block of partitions has all of it, anew where loops inside take parts of it
+            is_cut = any(trips.get(v, 1) > 1 and v not in planes.whole for v in wide)
+            total *= ctx.lanes * (trips.get(planes.part, 1) if is_cut else 1)
+        if is_staged(ctx, access, spans, planes.part):
+            cost += total / BYTES_PER_NS + TURN_NS * total / size / ctx.lanes**2
+            continue
+        row = size * _run(access, spans, planes)
+        cost += total / BYTES_PER_NS + (total / row * ROW_NS if row < SMALL_ROW_BYTES else 0.0)
+        cost += prod(t for v, t in trips.items() if v in wide and v not in planes.whole) * TRANSFER_NS
+    return cost
+
+
+def _run(access: Access, spans: dict[str, Span], planes: Planes) -> int:
+    """Elements side by side of what a tile takes of an access."""
+    run, cut = 1, {v: n for v, n in planes.blocks.items() if v not in planes.whole}
+    for index in reversed(access.indices):
+        own = (v for v in index.variables if v != planes.part)
+        run *= prod(min(spans[v].most, cut.get(v, spans[v].most)) for v in own)
+        if planes.part in index.variables or any(v in planes.blocks for v in index.variables):
+            break
+    return run
