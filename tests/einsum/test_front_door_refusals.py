@@ -187,7 +187,7 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
         {},
         "1:11: einsum.expressions: it is not clear where k is summed\n"
         "  expression: Z[m, n] = silu(A[m, k] * B[k, n])\n"
-        "  hint: write sum(..., k) around what is summed, or k on the left",
+        "  hint: write Z[m, n] = sum(silu(A[m, k] * B[k, n]), k) or Z[m, n] = silu(sum(A[m, k] * B[k, n], k))",
     ),
     "a reduction over what the result keeps": (
         "Z[m, n] = X[m, n] / sum(X[m, n])",
@@ -216,8 +216,9 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
     "a sum into the result": (
         "Z[m] += A[m]",
         {},
-        "1:6: einsum.expressions: '+' stands where the output needs '='\n  expression: Z[m] += A[m]\n"
-        "  hint: write '='; what has variables that the output lacks is summed",
+        "1:1: einsum.expressions: Z[m] += sums nothing: every variable stands on the left\n"
+        "  expression: Z[m] += A[m]\n"
+        "  hint: write '='; what is added to another tensor needs a name of its own: T[m] = S[m] + X[m]",
     ),
     "an operator misspelt": (
         "Z[m] = A[m] ;; M tahn",

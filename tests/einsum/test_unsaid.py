@@ -23,9 +23,9 @@ from nkilab.errors import SpecError
             "give the tensor of indices",
         ),
         (
-            "Z[m, n] = X[m, n] if L[m] > n else 0",
+            "Z[m] = X[m] . Y[m] ;; M mul if L[m] > m else 0",
             "'[' stands where a comparison is needed",
-            "(X[m] > L[m]) * X[m]",
+            "Z[m] = X[m] if X[m] > L[m] else 0",
         ),
     ],
 )

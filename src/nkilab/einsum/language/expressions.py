@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import SpecError, nearest
 from .ast import Condition, Einsum, Operand, Place
+from .functions import INSTEAD
 from .indices import NOWHERE, Access, Affine, Digit, Gather, Index, Position, Scalar, affine, is_variable
 from .operators import ALIASES, OPERATORS, SYNONYMS, Operator, operator_named, reducing
 from .shorthand import REDUCTIONS
@@ -14,14 +15,14 @@ from .shorthand import REDUCTIONS
 LONGEST = 4000
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+)|(?P<name>[A-Za-z_]\w*)"
-    r"|(?P<sign>;;|//|\*\*|<=|>=|==|!=|[][(),.=+*/@<>%-]))"
+    r"|(?P<sign>;;|//|\*\*|\+=|<=|>=|==|!=|[][(),.=+*/@<>%-]))"
 )
 # what a specification cannot say, and how it says the nearest thing
 UNSAID = {
     "gathered": "gather the indices before, by an expression of their own: K[t] = I[J[t]], then X[K[t]]",
     "part": "parts are taken of one variable, by a number or a rank: n // 4, n % 4, n // 4 % 2, n // G",
     "index": "give the tensor of indices as it is used, multiplied and added to before",
-    "comparison": "a comparison of values is a factor of 0 or 1: write (v == J[t]) or (X[m] > L[m]) * X[m]",
+    "comparison": "write a formula, without ';;': Z[m] = X[m] if X[m] > L[m] else 0",
 }
 RELATIONS = ("<", "<=", ">", ">=", "==", "!=")
 
@@ -69,7 +70,7 @@ class Reader:
             if match is None:
                 self.tokens, self.at = [], 0
                 at += len(self.text[at:]) - len(self.text[at:].lstrip())
-                raise self.fail(f"{self.text[at]!r} means nothing here", at=at)
+                raise self.fail(f"{self.text[at]!r} means nothing here", INSTEAD.get(self.text[at], ""), at)
             kind = match.lastgroup or ""
             found.append(Token(kind, match[kind], match.start(kind)))
             at = match.end()
@@ -344,7 +345,7 @@ class Reader:
 
 
 def _count(op: Operator) -> str:
-    return {0: "two or more operands", 1: "one operand", 2: "two operands"}[op.arity]
+    return ("two or more operands", "one operand", "two operands", "three operands")[op.arity]
 
 
 def read_einsum(text: str, place: Place = NOWHERE, called: str = "einsum.expressions") -> Einsum:

@@ -15,40 +15,25 @@ from re import compile as pattern
 
 from ...errors import SpecError
 from .ast import NOWHERE, Access, Condition, Einsum, Operand, Place, Position, Scalar, affine
-from .expressions import RELATIONS, UNSAID, Reader
+from .expressions import RELATIONS, Reader
+from .functions import COMPOSED, FUNCTIONS, INSTEAD, REDUCING
 from .operators import OPERATORS, operator_named
 
 NAME = pattern(r"[A-Za-z_]\w*")
-# functions that reduce what stands first over the variables behind it
-REDUCING = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply", "argmax": "argmax",
-            "argmin": "argmin"}  # fmt: skip
-# functions of x over n, as formulas; N is the number of values
-COMPOSED = {
-    "mean": "sum(x, n) / N",
-    "var": "mean((x - mean(x, n))**2, n)",
-    "std": "sqrt(var(x, n))",
-    "norm": "sqrt(sum(x**2, n))",
-    "logsumexp": "max(x, n) + log(sum(exp(x - max(x, n)), n))",
-    "softmax": "exp(x - max(x, n)) / sum(exp(x - max(x, n)), n)",
-}
-POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
+POWERS = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
+# whole exponents up to which a power is made of products
+MOST_FACTORS = 16
 SUMS, PRODUCTS = {"+": "add", "-": "subtract"}, {"*": "multiply", "/": "divide"}
 COMPARED = {"==": "equal", "!=": "not_equal", ">": "greater", ">=": "greater_equal", "<": "less",
             "<=": "less_equal"}  # fmt: skip
 OPPOSITE = {"==": "!=", "!=": "==", ">": "<=", ">=": "<", "<": ">=", "<=": ">"}
-# what is written for signs and words of other languages
-INSTEAD = {
-    "@": "write Z[m, n] = A[m, k] * B[k, n]",
-    "where": "write X[m, n] if m >= n else 0, or of values (X[m] > 0) * X[m]",
-    "cos": "write sin(x + 1.5707963), with angles reduced to -pi to pi",
-    "tan": "write sin(x) / sin(x + 1.5707963), with angles reduced to -pi to pi",
-    "clip": "write min(max(X[m, n], 0), 1)",
-    "cumsum": "write an iterate block: S[t+1, m] = S[t, m] + X[t, m]",
-    "sort": "write Z[m, k] = X[m, n] ;; V topk, with as many k as n: the largest come first",
-}
 # words for what an operator computes, in names of tensors
-RESULTS = {"multiply": "product", "add": "sum", "subtract": "difference", "divide": "quotient",
-           "maximum": "max", "minimum": "min", "subtract_exp": "exp", "": "masked"}  # fmt: skip
+RESULTS = {"multiply": "product", "add": "sum", "subtract": "difference", "divide": "quotient", "": "masked",
+           "maximum": "max", "minimum": "min", "subtract_exp": "exp", "where": "chosen"}  # fmt: skip
+# operators through which it is clear that a sum is of what they compute: products, and choices
+TRANSPARENT = ("", "multiply", "divide", "negative", "square", "where")
+# what stands behind a condition
+BEHIND = ("and", "or", "else", ")", ",", "")
 ONE = Scalar(value=1.0)
 
 
@@ -97,7 +82,7 @@ def _number(part: Part) -> float | None:
     return part.value if isinstance(part, Scalar) and not part.name else None
 
 
-def combined(op: str, parts: Sequence[Part], at: int) -> Part:
+def combined(op: str, parts: Sequence[Part], at: int = 0) -> Part:
     """What an operator computes of parts: a number, or a term; products of products are one."""
     is_nary = op in ("multiply", "add")
     if is_nary and len(parts) == 1:
@@ -115,6 +100,21 @@ def combined(op: str, parts: Sequence[Part], at: int) -> Part:
     return Term(op, tuple(parts), at=at)
 
 
+def raised(base: Part, exponent: int, at: int) -> Part:
+    """A power of a whole exponent, as squares and products."""
+    if exponent == 1:
+        return base
+    even = combined("square", (raised(base, exponent // 2, at),), at)
+    return combined("multiply", (base, even), at) if exponent % 2 else even
+
+
+def chosen(truth: Part, value: Part, other: Part) -> Part:
+    """A value where another is not zero, and a third elsewhere."""
+    if not (isinstance(truth, Term) and truth.is_plain and truth.op and OPERATORS[truth.op].is_truth):
+        truth = combined("not_equal", (truth, Scalar(value=0.0)))
+    return truth if (_number(value), _number(other)) == (1, 0) else combined("where", (truth, value, other))
+
+
 def where(condition: Condition, value: Part, other: Part) -> Part:
     """A value where a comparison of indices holds, another elsewhere."""
     otherwise, opposite = _number(other), replace(condition, relation=OPPOSITE[condition.relation])
@@ -128,13 +128,14 @@ def where(condition: Condition, value: Part, other: Part) -> Part:
     return Term("", (value,), condition=condition, otherwise=otherwise)
 
 
-def factors(part: Part) -> list[Operand]:
-    """Operands that make zero of a term where they are zero: those of a product, masked or not."""
+def is_summed_behind(part: Part, variable: str) -> bool:
+    """Whether a sum over a variable can only mean that of all of a term: an operand that has it is a factor,
+    a divisor, or what decides which of two values counts."""
     if not isinstance(part, Term):
-        return [part]
-    if part.over or part.op not in ("", "multiply"):
-        return []
-    return [p for p in part.parts if not isinstance(p, Term)] if part.op else factors(part.parts[0])
+        return variable in part.variables
+    if part.op == "where" and variable in part.parts[0].variables:
+        return True
+    return not part.over and part.op in TRANSPARENT and any(is_summed_behind(p, variable) for p in part.parts)
 
 
 class FormulaReader(Reader):
@@ -150,9 +151,10 @@ class FormulaReader(Reader):
         super().__init__(text, place, called)
         # names within brackets are variables, and in capitals their extents, wherever else they stand
         self.indexing, depth = set[str](), 0
-        # what x and n stand for in a composed function
-        self.bound: Part | None = None
+        # what names, and n, stand for in a composed function
+        self.bound: Mapping[str, Part] = {}
         self.over: Sequence[str] = ()
+        self.is_added = False
         for token, then in pairwise([*self.tokens, self.peek(len(self.tokens))]):
             depth += (token.text == "[") - (token.text == "]")
             if depth and token.kind == "name" and then.text != "[":
@@ -163,11 +165,11 @@ class FormulaReader(Reader):
         if any(token.text in (".", ";;") for token in self.tokens):
             return False
         try:
-            self.access("the output")
+            output = self.access("the output")
             self.need("=", "the output")
-            self.operand()
+            lost = {*self.operand().variables} - {*output.variables}
             self.choice()
-            return self.peek().kind != "end"
+            return self.peek().kind != "end" or bool(lost)
         except SpecError:
             return True
         finally:
@@ -176,7 +178,9 @@ class FormulaReader(Reader):
     def formula(self) -> Part:
         """What the output is."""
         self.output = self.access("the output")
-        self.need("=", "the output", "write '='; what has variables that the output lacks is summed")
+        self.is_added = self.take("+=")
+        if not self.is_added:
+            self.need("=", "the output", "write '='; what has variables that the output lacks is summed")
         value = self.value()
         if self.peek().kind != "end":
             hint = INSTEAD.get(self.peek().text, "write '*' between factors")
@@ -209,29 +213,45 @@ class FormulaReader(Reader):
         return lambda value, rest: one(other(value, rest), rest)
 
     def asked(self) -> Choice:
-        """One comparison of indices, a chain of them, its contrary, or what stands in parentheses."""
+        """One comparison, a chain of them, its contrary, or what stands in parentheses."""
         if self.take("not"):
             inner = self.asked()
             return lambda value, rest: inner(rest, value)
-        if self.take("("):
-            inner = self.either()
-            self.need(")", "a condition")
-            return inner
+        at = self.at
+        for read in (self.grouped, self.of_indices):
+            with suppress(SpecError):
+                choice = read()
+                if self.peek().text in BEHIND:
+                    return choice
+            self.at = at
+        truth = self.compared()
+        return lambda value, rest: chosen(truth, value, rest)
+
+    def grouped(self) -> Choice:
+        """Conditions in parentheses."""
+        self.need("(", "a condition")
+        inner = self.either()
+        self.need(")", "a condition")
+        return inner
+
+    def of_indices(self) -> Choice:
+        """A chain of comparisons of indices."""
         chain = [self.condition()]
         while self.peek().text in RELATIONS:
             relation = self.tokens[self.at].text
             self.at += 1
             chain.append(Condition(chain[-1].right, relation, self.affine()))
-        if self.peek().text == "[":
-            raise self.fail(f"{self._found()} in a condition, which compares indices", UNSAID["comparison"])
         return lambda value, rest: reduce(lambda kept, one: where(one, kept, rest), chain, value)
 
     def compared(self) -> Part:
-        """A sum, or a comparison of two: one where it holds, zero elsewhere."""
-        at, left = self.here, self.total()
-        op = COMPARED.get(self.peek().text, "")
-        self.at += bool(op)
-        return combined(op, (left, self.total()), at) if op else left
+        """A sum, or a chain of comparisons: one where all hold, zero elsewhere."""
+        at, left, every = self.here, self.total(), list[Part]()
+        while op := COMPARED.get(self.peek().text, ""):
+            self.at += 1
+            right = self.total()
+            every.append(combined(op, (left, right), at))
+            left = right
+        return combined("multiply", every, at) if every else left
 
     def condition(self) -> Condition:
         """A comparison of variables that tensors of the expression are indexed by."""
@@ -278,9 +298,10 @@ class FormulaReader(Reader):
         if not self.take("**"):
             return base
         exponent = self.power()
-        if exponent == ONE:
-            return base
-        op = POWERS.get(_number(exponent) or 0.0)
+        number = _number(exponent) or 0.0
+        if number in range(1, MOST_FACTORS + 1):
+            return raised(base, int(number), at)
+        op = POWERS.get(number)
         return combined(op, (base,), at) if op else combined("power", (base, exponent), at)
 
     def factor(self) -> Part:
@@ -298,8 +319,8 @@ class FormulaReader(Reader):
             return inner
         if token.kind == "name" and then.text == "(" and token.text != "const":
             return self.call()
-        if self.bound is not None and self.take("x"):
-            return self.bound
+        if self.take(token.text if token.text in self.bound else "()"):
+            return self.bound[token.text]
         if self.over and self.take("N"):
             return combined("multiply", [Position(affine([(v.upper(), 1)])) for v in self.over], self.here)
         if token.text in self.indexing and then.text != "[":
@@ -311,6 +332,8 @@ class FormulaReader(Reader):
         at = self.here
         name = self.name("a function")
         self.need("(", name)
+        if name == "where":
+            return self.where()
         values = [self.value()]
         while self.take(","):
             values.append(self.value())
@@ -324,13 +347,56 @@ class FormulaReader(Reader):
             lost = [v for v in values[0].variables if v not in self.output.variables]
             return self.reduced(name, values[0], over or lost, at)
         op = operator_named(name)
+        if name in FUNCTIONS and not (op and self.bound):
+            return self.function(name, values, at)
         if op is None:
-            known = ", ".join(sorted({*REDUCING, *COMPOSED, *OPERATORS}))
+            known = ", ".join(sorted({*REDUCING, *COMPOSED, *FUNCTIONS, *OPERATORS}))
             raise self.fail(f"{name} is no function", INSTEAD.get(name, f"use one of {known}"), at)
         if op.arity not in (0, len(values)):
             problem = f"{name} takes {op.arity} value{'s' * (op.arity > 1)}; {len(values)} are given"
             raise self.fail(problem, at=at)
         return combined(op.name, values, at)
+
+    def where(self) -> Part:
+        """The rest of where(CONDITION, value, value)."""
+        choose = self.either()
+        self.need(",", "where")
+        value = self.value()
+        self.need(",", "where")
+        other = self.value()
+        self.need(")", "where")
+        return choose(value, other)
+
+    def function(self, name: str, values: Sequence[Part], at: int) -> Part:
+        """What a function of single values is."""
+        takes, formula = FUNCTIONS[name]
+        names, numbers = zip(*(map(str.strip, n.partition("=")[::2]) for n in takes.split(",")), strict=True)
+        if not len(names) - sum(map(bool, numbers)) <= len(values) <= len(names):
+            raise self.fail(f"{name} takes {takes}; {len(values)} are given", f"write {name}({takes})", at)
+        rest = [Scalar(value=float(n)) for n in numbers[len(values) :]]
+        return self.composed(formula, dict(zip(names, [*values, *rest], strict=True)), at)
+
+    def composed(self, formula: str, bound: Mapping[str, Part], at: int, over: Sequence[str] = ()) -> Part:
+        """What a formula is, given what its names stand for."""
+        own = FormulaReader(formula)
+        own.output, own.bound, own.over = self.output, bound, tuple(over)
+        value = own.value()
+        return replace(value, at=at) if isinstance(value, Term) else value
+
+    def line_with_sum(self, at: int, variable: str) -> str:
+        """The formula with a sum around the term that begins at a column."""
+        depth, end, before = 0, len(self.text), ""
+        for token in self.tokens:
+            is_sign = token.text in "+-" and before not in ("*", "/", "**", "(")
+            is_end = is_sign or token.text in (*BEHIND, "if", *RELATIONS)
+            if token.at > at and not depth and is_end:
+                end = token.at
+                break
+            if token.at >= at:
+                depth += (token.text in "([") - (token.text in ")]")
+            before = token.text
+        term = self.text[at:end].rstrip()
+        return f"{self.text[:at]}sum({term}, {variable}){self.text[at + len(term) :]}".strip()
 
     def reduced(self, name: str, value: Part, over: Sequence[str], at: int) -> Part:
         """A value reduced over variables."""
@@ -342,9 +408,7 @@ class FormulaReader(Reader):
             )
             raise self.fail(problem, f"write {name}(..., {inner})", at)
         if name in COMPOSED:
-            own = FormulaReader(COMPOSED[name])
-            own.output, own.bound, own.over = self.output, value, tuple(over)
-            return own.value()
+            return self.composed(COMPOSED[name], {"x": value}, at, over)
         if isinstance(value, Term) and not value.reduce_op:
             return replace(value, reduce_op=REDUCING[name], over=tuple(over))
         return Term("", (value,), REDUCING[name], tuple(over), at=at)
@@ -364,6 +428,8 @@ class Formula:
         self.output = reader.output
         value = self.summed(value)
         self.whole = value if isinstance(value, Term) else Term("", (value,))
+        if reader.is_added:
+            self.whole = self.added()
         self.every = {*self.whole.terms()}
         self.einsums: list[Einsum] = []
         # by what they are
@@ -381,6 +447,20 @@ class Formula:
             term.otherwise, place=self.reader.place,
         )  # fmt: skip
 
+    def added(self) -> Term:
+        """What `+=` adds up: what falls to the same place, or what is summed anyhow."""
+        output, whole = self.output, self.whole
+        if whole.reduce_op == "add" or not output.gathers:
+            if whole.reduce_op != "add":
+                hint = (
+                    "write '='; what is added to another tensor needs a name of its own: T[m] = S[m] + X[m]"
+                )
+                raise self.reader.fail(
+                    f"{output} += sums nothing: every variable stands on the left", hint, 0
+                )
+            return whole
+        return replace(whole, reduce_op="add") if not whole.reduce_op else Term("", (whole,), "add")
+
     def summed(self, part: Part) -> Part:
         """A term with its sums over what the output has not; sums of terms are summed each by itself."""
         lost = [v for v in part.variables if v not in self.output.variables]
@@ -396,9 +476,12 @@ class Formula:
             return replace(part, parts=tuple(map(self.summed, part.parts)))
         if part.op == "divide" and part.is_plain and not {*lost} & {*part.parts[1].variables}:
             return replace(part, parts=(self.summed(part.parts[0]), part.parts[1]))
-        unclear = next((v for v in lost if not any(v in p.variables for p in factors(part))), "")
-        if unclear:
-            hint = f"write sum(..., {unclear}) around what is summed, or {unclear} on the left"
+        if part.op == "where" and part.is_plain and not {*lost} & {*part.parts[0].variables}:
+            return replace(part, parts=(part.parts[0], *map(self.summed, part.parts[1:])))
+        if unclear := next((v for v in lost if not is_summed_behind(part, v)), ""):
+            inner = [t for t in part.terms() if is_summed_behind(t, unclear)]
+            lines = (self.reader.line_with_sum(t.at, unclear) for t in (part, *inner[:1]))
+            hint = f"write {' or '.join(dict.fromkeys(lines))}"
             raise self.reader.fail(f"it is not clear where {unclear} is summed", hint, part.at)
         return replace(part, reduce_op="add", over=tuple(lost))
 

@@ -24,7 +24,8 @@ class Operator:
     is_commutative: bool = False  # whether its operands may be swapped
     alu: str = ""  # operator of VectorE that computes it; "" if none does
     activation: str = ""  # function of ScalarE that computes it; "" if none does
-    # what it is made of where no engine has it: (operator, positions) with -1 for the step before
+    is_truth: bool = False  # whether it gives 1 or 0
+    # what it is made of where no engine has it: (operator, positions) with -1 for the step before, -2 for -1
     steps: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
@@ -44,15 +45,21 @@ _BINARY = (
     Operator("subtract_exp", 2, lambda a, b: np.exp(a - b), steps=(("subtract", (0, 1)), ("exp", (-1,)))),
     Operator("logexp", 2, lambda a, b: np.log(a) + b, steps=(("log", (0,)), ("add", (-1, 1)))),
     *(
-        Operator(name, 2, _truth(getattr(np, name)), is_commutative=name.endswith("equal"), alu=name)
-        for name in ("equal", "not_equal")
-    ),
-    *(
-        Operator(name, 2, _truth(getattr(np, name)), alu=name)
-        for name in ("greater", "greater_equal", "less", "less_equal")
+        Operator(name, 2, _truth(getattr(np, name)), None, is_even, name, is_truth=True)
+        for name, is_even in (
+            ("equal", True),
+            ("not_equal", True),
+            ("greater", False),
+            ("greater_equal", False),
+            ("less", False),
+            ("less_equal", False),
+        )
     ),
     Operator("power", 2, np.power, alu="power"),
+    Operator("mod", 2, np.mod, alu="mod"),
 )
+# the second where the first is not zero, else the third
+_TERNARY = (Operator("where", 3, lambda a, b, c: np.where(np.asarray(a) != 0, b, c)),)
 _UNARY = (
     Operator("negative", 1, np.negative, steps=(("multiply", (0, -2)),)),
     Operator("reciprocal", 1, np.reciprocal, activation="reciprocal"),
@@ -60,13 +67,15 @@ _UNARY = (
         Operator(name, 1, ACTIVATIONS[name].function, activation=name)
         for name in (
             "exp", "log", "sqrt", "rsqrt", "square", "abs", "sign", "relu", "sigmoid", "silu", "gelu", "tanh",
-            "gelu_apprx_tanh", "softplus", "mish", "erf", "sin", "arctan",
+            "gelu_apprx_tanh", "softplus", "mish", "erf", "sin", "arctan", "gelu_dx", "silu_dx",
+            "erf_dx",
         )
     ),
 )  # fmt: skip
-OPERATORS: dict[str, Operator] = {op.name: op for op in (*_NARY, *_BINARY, *_UNARY)}
+OPERATORS: dict[str, Operator] = {op.name: op for op in (*_NARY, *_BINARY, *_TERNARY, *_UNARY)}
 ALIASES = {"mul": "multiply", "max": "maximum", "min": "minimum", "sub": "subtract", "div": "divide",
-           "true_divide": "divide", "neg": "negative", "eq": "equal"}  # fmt: skip
+           "true_divide": "divide", "neg": "negative", "eq": "equal", "pow": "power", "swish": "silu",
+           "remainder": "mod"}  # fmt: skip
 # What is no name of an operator, and which one is meant.
 SYNONYMS = {"sum": "add", "plus": "add", "minus": "subtract", "prod": "multiply", "product": "multiply",
             "times": "multiply"}  # fmt: skip
