@@ -6,9 +6,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ...errors import SpecError
-from .ast import Affine, Cascade, Digit, Einsum, Iterate, Tensor, block_extent, is_variable
+from .ast import (
+    Access,
+    Affine,
+    Cascade,
+    Digit,
+    Einsum,
+    Iterate,
+    Operand,
+    Position,
+    Scalar,
+    Step,
+    Tensor,
+    block_extent,
+    is_variable,
+)
 from .carried import with_blocks
 from .digits import without_digits
+from .operators import OPERATORS
 from .shorthand import written_out
 
 
@@ -33,11 +48,45 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
             )
     for einsum, block in known.walk():
         _extents(einsum, block, known)
-    known = with_blocks(known)
+    known = with_blocks(_with_numbers(known))
     parted = without_digits(known)
     for einsum, block in parted.walk():
         _check_bounds(einsum, _extents(einsum, block, parted), parted)
     return written_out(parted)
+
+
+def _with_numbers(cascade: Cascade) -> Cascade:
+    """A cascade with numbers for what extents alone decide, such as the count of a mean."""
+    known: dict[str, Scalar] = {}
+    steps: list[Step] = []
+    for step in cascade.steps:
+        step = step.with_body([_counted(einsum, known, cascade.sizes) for einsum in step.body])
+        if isinstance(step, Einsum) and step.name not in cascade.outputs and _is_number(step):
+            known[step.name] = Scalar(value=OPERATORS[step.map_op].on(*(o.value for o in step.operands)))  # type: ignore[union-attr]
+        else:
+            steps.append(step)
+    tensors = {name: tensor for name, tensor in cascade.tensors.items() if name not in known}
+    return replace(cascade, tensors=tensors, steps=tuple(steps))
+
+
+def _counted(einsum: Einsum, known: Mapping[str, Scalar], sizes: Mapping[str, int]) -> Einsum:
+    """An Einsum with numbers for extents and for what is known; by a number it multiplies."""
+
+    def number(operand: Operand) -> Operand:
+        if isinstance(operand, Position) and not (at := operand.index.at(sizes)).terms:
+            return Scalar(value=at.constant)
+        return known.get(operand.tensor, operand) if isinstance(operand, Access) else operand
+
+    *others, last = map(number, einsum.operands)
+    if einsum.map_op == "divide" and isinstance(last, Scalar) and not last.name and last.value:
+        return replace(einsum, map_op="multiply", operands=(*others, Scalar(value=1.0 / last.value)))
+    return replace(einsum, operands=(*others, last))
+
+
+def _is_number(einsum: Einsum) -> bool:
+    """Whether an Einsum writes one number, which its operator makes of numbers."""
+    is_one = not einsum.output.indices and einsum.map_op and not (einsum.condition or einsum.reduce_op)
+    return bool(is_one) and all(isinstance(o, Scalar) and not o.name for o in einsum.operands)
 
 
 def merged_sizes(cascade: Cascade, sizes: Mapping[str, int]) -> Cascade:

@@ -14,7 +14,7 @@ from itertools import count, pairwise
 from re import compile as pattern
 
 from ...errors import SpecError
-from .ast import NOWHERE, Access, Condition, Einsum, Operand, Place, Position, Scalar, affine
+from .ast import NOWHERE, Access, Affine, Condition, Digit, Einsum, Operand, Place, Position, Scalar, affine
 from .expressions import RELATIONS, Reader
 from .functions import COMPOSED, FUNCTIONS, INSTEAD, REDUCING
 from .operators import OPERATORS, operator_named
@@ -31,7 +31,8 @@ OPPOSITE = {"==": "!=", "!=": "==", ">": "<=", ">=": "<", "<": ">=", "<=": ">"}
 RESULTS = {"multiply": "product", "add": "sum", "subtract": "difference", "divide": "quotient", "": "masked",
            "maximum": "max", "minimum": "min", "subtract_exp": "exp", "where": "chosen"}  # fmt: skip
 # operators through which it is clear that a sum is of what they compute: products, and choices
-TRANSPARENT = ("", "multiply", "divide", "negative", "square", "where")
+PRODUCT = ("", "multiply", "divide", "square")
+TRANSPARENT = (*PRODUCT, "negative", "where")
 # what stands behind a condition
 BEHIND = ("and", "or", "else", ")", ",", "")
 ONE = Scalar(value=1.0)
@@ -88,9 +89,8 @@ def combined(op: str, parts: Sequence[Part], at: int = 0) -> Part:
     if is_nary and len(parts) == 1:
         return parts[0]
     numbers = [n for n in map(_number, parts) if n is not None]
-    function = OPERATORS[op].function
     if len(numbers) == len(parts) and not (op in ("divide", "reciprocal") and not numbers[-1]):
-        return Scalar(value=float(reduce(function, numbers) if len(numbers) > 1 else function(*numbers)))
+        return Scalar(value=OPERATORS[op].on(*numbers))
     first = parts[0]
     if op == "exp" and isinstance(first, Term) and first.op == "subtract" and first.is_plain:
         return replace(first, op="subtract_exp")
@@ -428,8 +428,11 @@ class Formula:
         self.output = reader.output
         value = self.summed(value)
         self.whole = value if isinstance(value, Term) else Term("", (value,))
+        self.every = {*self.whole.terms()}
         if reader.is_added:
             self.whole = self.added()
+        elif self.whole.is_plain and self.whole.op in PRODUCT and self.is_part_lost():
+            self.whole = replace(self.whole, reduce_op="add")
         self.every = {*self.whole.terms()}
         self.einsums: list[Einsum] = []
         # by what they are
@@ -441,11 +444,23 @@ class Formula:
         return [*self.einsums, replace(last, text=self.reader.text.strip())]
 
     def einsum(self, output: Access, term: Term) -> Einsum:
-        """The Einsum that writes a term."""
+        """The Einsum that writes a term; what is reduced for it is written before what it computes last."""
+        for part in sorted(
+            term.parts, key=lambda p: not (isinstance(p, Term) and any(t.over for t in p.terms()))
+        ):
+            self.operand(part)
         return Einsum(
             output, tuple(map(self.operand, term.parts)), term.op, term.reduce_op, term.condition,
             term.otherwise, place=self.reader.place,
         )  # fmt: skip
+
+    def is_part_lost(self) -> bool:
+        """Whether the output has parts alone of a variable of which operands have all, or other parts."""
+        kept = {name for i in self.output.indices if isinstance(i, Affine) for name, _ in i.terms}
+        parts = {name.variable for name in kept if isinstance(name, Digit)} - kept
+        accesses = (p for t in self.every for p in t.parts if isinstance(p, Access))
+        names = {n for a in accesses for i in a.indices if isinstance(i, Affine) for n, _ in i.terms} - kept
+        return any((n.variable if isinstance(n, Digit) else n) in parts for n in names)
 
     def added(self) -> Term:
         """What `+=` adds up: what falls to the same place, or what is summed anyhow."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,11 @@ class Operator:
     is_truth: bool = False  # whether it gives 1 or 0
     # what it is made of where no engine has it: (operator, positions) with -1 for the step before, -2 for -1
     steps: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    def on(self, *numbers: float) -> float:
+        """What it makes of numbers."""
+        is_nary = not self.arity and len(numbers) > 1
+        return float(reduce(self.function, numbers) if is_nary else self.function(*numbers))
 
 
 def _truth(function: Callable[..., Any]) -> Callable[..., Any]:
