@@ -269,10 +269,16 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
         "rank M is 64 in the specification and 3 is asked for\n  hint: leave one of them out",
     ),
     "no file": (
+        "kernels/spec.yml",
+        {},
+        "kernels/spec.yml cannot be read: no such file or directory\n"
+        "  hint: give the path of a file, formulas ('Z[m, n] = A[m, k] * B[k, n]') or subscripts ('mk->m')",
+    ),
+    "tensors without indices": (
         "Z = A @ B",
         {},
-        "Z = A @ B cannot be read: no such file or directory\n"
-        "  hint: give the path of a file, formulas ('Z[m, n] = A[m, k] * B[k, n]') or subscripts ('mk->m')",
+        "1:3: einsum.expressions: '=' stands where tensor Z needs '['\n  expression: Z = A @ B\n"
+        "  hint: write its indices in brackets: Z[m, n], Z[] for one number",
     ),
     "a text that is none": (
         "Z equals A\n",

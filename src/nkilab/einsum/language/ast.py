@@ -335,14 +335,14 @@ class Cascade:
     def extent(self, variable: str, einsum: Einsum) -> int:
         """How many values a rank variable takes in an Einsum.
 
-        That of the rank of its name in capitals, else that of the first axis it indexes alone.
+        That of the rank of its name in capitals, else that of the first axis with an extent it indexes alone.
         """
         known = self.sizes.get(variable.upper())
         if known is not None:
             return known
         axes = (axis for access in einsum.every_access for axis in self.axes(access))
         for rank, index in axes:
-            if index.plain == variable:
+            if index.plain == variable and rank in self.sizes:
                 return self.sizes[rank]
         raise KeyError(variable)
 

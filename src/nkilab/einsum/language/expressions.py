@@ -24,6 +24,8 @@ UNSAID = {
     "index": "give the tensor of indices as it is used, multiplied and added to before",
     "comparison": "write a formula, without ';;': Z[m] = X[m] if X[m] > L[m] else 0",
 }
+# what stands for no tensor, scalar or variable
+WORDS = ("inf", "if", "else", "and", "or", "not")
 RELATIONS = ("<", "<=", ">", ">=", "==", "!=")
 
 
@@ -134,10 +136,10 @@ class Reader:
             map_op = ""
         condition, otherwise = self.choice()
         if self.peek().kind != "end":
-            raise self.fail(
-                f"{self._found()} after the end of the expression",
-                "write '.' between operands and what is done to them after ';;': A[m] . B[m] ;; M mul",
-            )
+            hint = "write '.' between operands and what is done to them after ';;': A[m] . B[m] ;; M mul"
+            if self.peek().text == "(":
+                hint = "write the function alone and its values behind it: sum(X[m, n], n)"
+            raise self.fail(f"{self._found()} after the end of the expression", hint)
         accessed = {v for o in (output, *operands) for v in o.variables}
         operands = [
             Position(affine([(o.name, 1)])) if isinstance(o, Scalar) and o.name in accessed else o
@@ -176,7 +178,9 @@ class Reader:
         """TENSOR[index, ...]."""
         at = self.here
         name = self.name(what)
-        self.need("[", f"tensor {name}")
+        self.need(
+            "[", f"tensor {name}", f"write its indices in brackets: {name}[m, n], {name}[] for one number"
+        )
         indices: list[Index] = []
         while not self.take("]"):
             if indices:
@@ -284,7 +288,7 @@ class Reader:
             value = self.number()
             self.need(")", "const")
             return Scalar(value=value)
-        if token.kind == "name" and token.text != "inf":
+        if token.kind == "name" and token.text not in WORDS:
             if self.peek(1).text == "[":
                 return self.access("an operand")
             self.at += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from ...errors import SpecError
@@ -38,14 +39,13 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
         SpecError: if a rank has none or two, or what an iteration writes lies outside its tensor.
     """
     known = merged_sizes(cascade, sizes or {})
-    held = {**_reached(known), **known.sizes}
-    known = replace(known, sizes=held)
+    known = replace(known, sizes={**_reached(known), **known.sizes})
+    known = replace(known, sizes={**_kept(known), **known.sizes})
     for tensor, rank in ((t, r) for t in cascade.tensors.values() for r in t.ranks):
-        if rank not in held:
+        if rank not in known.sizes:
             hint = _capitals(tensor, rank, known) or _ways_to_give(rank)
-            raise SpecError(f"rank {rank} of {tensor.name} has no extent", hint=hint).located(
-                str(tensor.place), "einsum.shape"
-            )
+            problem = f"rank {rank} of {tensor.name}{_indexed_by(tensor, rank, known)} has no extent"
+            raise SpecError(problem, hint=hint).located(str(tensor.place), "einsum.shape")
     for einsum, block in known.walk():
         _extents(einsum, block, known)
     known = with_blocks(_with_numbers(known))
@@ -140,6 +140,29 @@ def _reached(cascade: Cascade) -> dict[str, int]:
     return {rank: reach for rank, reach in reaches.items() if reach}
 
 
+def _kept(cascade: Cascade) -> dict[str, int]:
+    """Extents of ranks that have none: those of the variables that index them where they are written."""
+    kept: dict[str, int] = {}
+    for einsum in cascade.einsums:
+        known = replace(cascade, sizes={**cascade.sizes, **kept})
+        for rank, index in known.axes(einsum.output):
+            if rank not in known.sizes and index.plain:
+                with suppress(KeyError):
+                    kept[rank] = known.extent(index.plain, einsum)
+    return kept
+
+
+def _indexed_by(tensor: Tensor, rank: str, cascade: Cascade) -> str:
+    """Indices, none of which is the variable of its name, that stand where a tensor has a rank."""
+    accesses = (a for e in cascade.einsums for a in e.every_access if a.tensor == tensor.name)
+    indices = dict.fromkeys(str(i) for a in accesses for r, i in cascade.axes(a) if r == rank)
+    return (
+        ""
+        if rank.lower() in indices
+        else f", which {' and '.join(indices)} index{'es' * (len(indices) < 2)},"
+    )
+
+
 def _reach(index: Affine, cascade: Cascade, einsum: Einsum) -> int:
     """How many elements an index reaches from 0 on; 0 if it begins before, or an extent is not known."""
     try:
@@ -212,11 +235,10 @@ def _check_bounds(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) 
         is_outside = high < 0 or low >= size
         if (is_outside and not is_padding) or (not may_leave and (low < 0 or high >= size)):
             where = f"runs from {low} to {high}" if low < high else "lies outside"
-            error = SpecError(
-                f"the index {index} of {access.tensor} {where}; rank {rank} has {size} elements",
-                hint="change the extents, or the index",
-            )
-            raise einsum.located(error, access)
+            problem = f"the index {index} of {access.tensor} {where}; rank {rank} has {size} elements"
+            is_last = not index.terms and index.constant < 0
+            hint = f"count from 0: {size + index.constant}" if is_last else "change the extents, or the index"
+            raise einsum.located(SpecError(problem, hint=hint), access)
 
 
 def runs_of(cascade: Cascade) -> Iterator[tuple[Einsum, dict[str, int]]]:

@@ -13,7 +13,7 @@ from functools import reduce
 from itertools import count, pairwise
 from re import compile as pattern
 
-from ...errors import SpecError
+from ...errors import SpecError, nearest
 from .ast import NOWHERE, Access, Affine, Condition, Digit, Einsum, Operand, Place, Position, Scalar, affine
 from .expressions import RELATIONS, Reader
 from .functions import COMPOSED, FUNCTIONS, INSTEAD, REDUCING
@@ -337,7 +337,7 @@ class FormulaReader(Reader):
         values = [self.value()]
         while self.take(","):
             values.append(self.value())
-        self.need(")", name)
+        self.need(")", name, f"write the variables alone: {name}(..., n)" if self.peek().text == "=" else "")
         if len(values) == 2 and isinstance(values[0], Position) and isinstance(values[1], Term | Access):
             values.reverse()
         over = [p.index.plain for p in values[1:] if isinstance(p, Position) and p.index.plain]
@@ -350,8 +350,9 @@ class FormulaReader(Reader):
         if name in FUNCTIONS and not (op and self.bound):
             return self.function(name, values, at)
         if op is None:
-            known = ", ".join(sorted({*REDUCING, *COMPOSED, *FUNCTIONS, *OPERATORS}))
-            raise self.fail(f"{name} is no function", INSTEAD.get(name, f"use one of {known}"), at)
+            known = sorted({*REDUCING, *COMPOSED, *FUNCTIONS, *OPERATORS})
+            close = " or ".join(nearest(name, known)) or f"one of {', '.join(known)}"
+            raise self.fail(f"{name} is no function", INSTEAD.get(name, f"write {close}"), at)
         if op.arity not in (0, len(values)):
             problem = f"{name} takes {op.arity} value{'s' * (op.arity > 1)}; {len(values)} are given"
             raise self.fail(problem, at=at)

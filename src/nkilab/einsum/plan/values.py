@@ -272,7 +272,9 @@ class Tile:
         self.into(wide(truth), predicate := new("truth", "uint8"))
         over: Number = right.number if right.number is not None else self.view(wide(right))
         if isinstance(over, View) and over.buffer.dtype != "float32":
-            self.add(nodes.Copy(over := new("chosen"), over))  # the two have one type
+            # the two have one type
+            self.add(nodes.Copy(source := new("chosen"), over))
+            over = source
         is_read = isinstance(over, View) and over.buffer is dst.buffer
         is_there = not is_read and dst.buffer.dtype == "float32" and dst.buffer.memory == nodes.SBUF
         made = dst if is_there else new("chosen")
