@@ -130,11 +130,12 @@ def where(condition: Condition, value: Part, other: Part) -> Part:
 
 def is_summed_behind(part: Part, variable: str) -> bool:
     """Whether a sum over a variable can only mean that of all of a term: an operand that has it is a factor,
-    a divisor, or what decides which of two values counts."""
+    a divisor, or what decides which of two values counts; or several factors have it."""
     if not isinstance(part, Term):
         return variable in part.variables
-    if part.op == "where" and variable in part.parts[0].variables:
-        return True
+    having = [n for n, p in enumerate(part.parts) if variable in p.variables]
+    if (part.op == "where" and 0 in having) or (part.op in ("multiply", "divide") and having[1:]):
+        return not part.over
     return not part.over and part.op in TRANSPARENT and any(is_summed_behind(p, variable) for p in part.parts)
 
 
