@@ -260,20 +260,16 @@ class Homes:
             self.bar_beside_scans(unit)
 
     def bar_beside_scans(self, unit: Sequence[Einsum]) -> None:
-        """Note axes of what scans read that do not run along their columns, nor along their widest lanes.
-
-        What the unit itself computes is read where it is.
-        """
-        own = {e.name for e in unit}
+        """Note axes of what scans read that do not run along their columns, nor along their widest lanes."""
         along = {e.recurrence.variable for e in unit if e.recurrence is not None}
         lanes = {v: self.ctx.cascade.extent(v, e) for e in unit for v in e.output.variables if v not in along}
         lanes = {v: n for v, n in lanes.items() if not any(v in e.reduced for e in unit)}
         fitting = {*along, max(lanes, key=lambda v: lanes[v], default="")}
         # what a scan begins with is a number of a lane, and comes from anywhere
         read = (o for e in unit if along for o in (e.operands[:2] if e.recurrence else e.operands))
-        for access in (o for o in read if isinstance(o, Access) and o.tensor not in own):
+        for access in (o for o in read if isinstance(o, Access)):
             axes = {n for n, i in enumerate(access.indices) if not fitting.issuperset(i.variables)}
-            self.ctx.barred.setdefault(access.tensor, set()).update(axes)
+            self.ctx.avoided.setdefault(access.tensor, set()).update(axes)
 
     def bar_turns(self) -> None:
         """Note axes along which turns of a block write one element: no instruction reaches one partition."""
