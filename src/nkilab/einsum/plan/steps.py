@@ -15,7 +15,7 @@ from ..language.ast import Cascade, Einsum, Iterate, Kind, Scalar, Step
 from ..lower.planes import PlaneNest, planes_for
 from ..tree.nodes import Argument, Buffer, Kernel, Loop, run_by, statements
 from .balance import balanced, set_aside
-from .build import Builder, Span, whole
+from .build import Builder, Span, UnreachableError, whole
 from .choose import ROW_NS, choices_for
 from .coalesced import Coalescing
 from .context import Context, PlanError
@@ -35,7 +35,7 @@ from .product import is_batch, product_of, products_for, together
 from .reach import beyond_edges
 from .shortened import without_ruled_out
 from .solve import solve_of, substitution_in
-from .storage import UnreachableError, in_hbm
+from .storage import in_hbm
 from .strips import in_strips
 from .units import Units
 
