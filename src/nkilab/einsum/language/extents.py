@@ -13,6 +13,7 @@ from .ast import (
     Cascade,
     Digit,
     Einsum,
+    Index,
     Iterate,
     Operand,
     Position,
@@ -21,7 +22,7 @@ from .ast import (
     Tensor,
     block_extent,
     is_variable,
-)
+)  # fmt: skip
 from .carried import with_blocks
 from .digits import without_digits
 from .operators import OPERATORS
@@ -43,9 +44,15 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
     known = replace(known, sizes={**_kept(known), **known.sizes})
     for tensor, rank in ((t, r) for t in cascade.tensors.values() for r in t.ranks):
         if rank not in known.sizes:
-            hint = _capitals(tensor, rank, known) or _ways_to_give(rank)
-            problem = f"rank {rank} of {tensor.name}{_indexed_by(tensor, rank, known)} has no extent"
-            raise SpecError(problem, hint=hint).located(str(tensor.place), "einsum.shape")
+            hint, indices = _ways_to_give(rank), _indices(tensor, rank, known)
+            if extents := next((i.extents for i in indices if isinstance(i, Affine) and i.extents), ()):
+                hint = f"{extents[0]} is the extent of a rank; write the variable that runs over it in small "
+                hint += f"letters: {extents[0].lower()}"
+            told = f", which {' and '.join(dict.fromkeys(map(str, indices)))} indexes," if indices else ""
+            told = "" if any(i.plain for i in indices) else told
+            raise SpecError(f"rank {rank} of {tensor.name}{told} has no extent", hint=hint).located(
+                str(tensor.place), "einsum.shape"
+            )
     for einsum, block in known.walk():
         _extents(einsum, block, known)
     known = with_blocks(_with_numbers(known))
@@ -152,17 +159,6 @@ def _kept(cascade: Cascade) -> dict[str, int]:
     return kept
 
 
-def _indexed_by(tensor: Tensor, rank: str, cascade: Cascade) -> str:
-    """Indices, none of which is the variable of its name, that stand where a tensor has a rank."""
-    accesses = (a for e in cascade.einsums for a in e.every_access if a.tensor == tensor.name)
-    indices = dict.fromkeys(str(i) for a in accesses for r, i in cascade.axes(a) if r == rank)
-    return (
-        ""
-        if rank.lower() in indices
-        else f", which {' and '.join(indices)} index{'es' * (len(indices) < 2)},"
-    )
-
-
 def _reach(index: Affine, cascade: Cascade, einsum: Einsum) -> int:
     """How many elements an index reaches from 0 on; 0 if it begins before, or an extent is not known."""
     try:
@@ -179,13 +175,10 @@ def _values(name: str, cascade: Cascade, einsum: Einsum) -> int:
     return min(extent, ends // divisor) if ends else extent
 
 
-def _capitals(tensor: Tensor, rank: str, cascade: Cascade) -> str:
-    """The hint where a tensor is indexed by an extent, which stands for one element beyond the last."""
+def _indices(tensor: Tensor, rank: str, cascade: Cascade) -> list[Index]:
+    """All that indexes a rank of a tensor."""
     accesses = (a for e in cascade.einsums for a in e.every_access if a.tensor == tensor.name)
-    axes = (axis for access in accesses for axis in cascade.axes(access))
-    names = next((i.extents for r, i in axes if r == rank and isinstance(i, Affine) and i.extents), ())
-    sentence = "{0} is the extent of a rank; write the variable that runs over it in small letters: {1}"
-    return sentence.format(names[0], names[0].lower()) if names else ""
+    return [index for access in accesses for own, index in cascade.axes(access) if own == rank]
 
 
 def _ways_to_give(rank: str) -> str:

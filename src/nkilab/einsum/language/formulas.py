@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import reduce
 from itertools import count, pairwise
 from re import compile as pattern
@@ -18,6 +18,7 @@ from .ast import NOWHERE, Access, Affine, Condition, Digit, Einsum, Operand, Pla
 from .expressions import RELATIONS, Reader
 from .functions import COMPOSED, FUNCTIONS, INSTEAD, REDUCING
 from .operators import OPERATORS, operator_named
+from .terms import ONE, PRODUCT, Choice, Part, Term, chosen, combined, is_summed_behind, number, raised, where
 
 NAME = pattern(r"[A-Za-z_]\w*")
 POWERS = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
@@ -26,117 +27,11 @@ MOST_FACTORS = 16
 SUMS, PRODUCTS = {"+": "add", "-": "subtract"}, {"*": "multiply", "/": "divide"}
 COMPARED = {"==": "equal", "!=": "not_equal", ">": "greater", ">=": "greater_equal", "<": "less",
             "<=": "less_equal"}  # fmt: skip
-OPPOSITE = {"==": "!=", "!=": "==", ">": "<=", ">=": "<", "<": ">=", "<=": ">"}
 # words for what an operator computes, in names of tensors
 RESULTS = {"multiply": "product", "add": "sum", "subtract": "difference", "divide": "quotient", "": "masked",
            "maximum": "max", "minimum": "min", "subtract_exp": "exp", "where": "chosen"}  # fmt: skip
-# operators through which it is clear that a sum is of what they compute: products, and choices
-PRODUCT = ("", "multiply", "divide", "square")
-TRANSPARENT = (*PRODUCT, "negative", "where")
 # what stands behind a condition
 BEHIND = ("and", "or", "else", ")", ",", "")
-ONE = Scalar(value=1.0)
-
-
-@dataclass(frozen=True)
-class Term:
-    """What an operator computes of operands and other terms."""
-
-    op: str  # its name; "" for what only reduces
-    parts: tuple[Term | Operand, ...]  # in order
-    reduce_op: str = ""  # over variables; "" for none
-    over: tuple[str, ...] = ()  # these
-    condition: Condition | None = None  # where it counts before it is reduced; None for everywhere
-    otherwise: float = 0.0  # the value elsewhere
-    at: int = field(default=0, compare=False)  # its column, for messages
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Rank variables that it has values for."""
-        asked = self.condition.variables if self.condition else ()
-        every = dict.fromkeys((*(v for part in self.parts for v in part.variables), *asked))
-        return tuple(v for v in every if v not in self.over)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is the operator's result, neither reduced nor anything else elsewhere."""
-        return not self.reduce_op and self.condition is None
-
-    @property
-    def mapped(self) -> Term:
-        """It before it is reduced."""
-        return replace(self, reduce_op="", over=())
-
-    def terms(self) -> Iterator[Term]:
-        """It and the terms within it."""
-        yield self
-        for part in self.parts:
-            yield from part.terms() if isinstance(part, Term) else ()
-
-
-Part = Term | Operand
-# one value where a condition holds, another elsewhere
-Choice = Callable[[Part, Part], Part]
-
-
-def _number(part: Part) -> float | None:
-    return part.value if isinstance(part, Scalar) and not part.name else None
-
-
-def combined(op: str, parts: Sequence[Part], at: int = 0) -> Part:
-    """What an operator computes of parts: a number, or a term; products of products are one."""
-    is_nary = op in ("multiply", "add")
-    if is_nary and len(parts) == 1:
-        return parts[0]
-    numbers = [n for n in map(_number, parts) if n is not None]
-    if len(numbers) == len(parts) and not (op in ("divide", "reciprocal") and not numbers[-1]):
-        return Scalar(value=OPERATORS[op].on(*numbers))
-    first = parts[0]
-    if op == "exp" and isinstance(first, Term) and first.op == "subtract" and first.is_plain:
-        return replace(first, op="subtract_exp")
-    if is_nary:
-        inner = [p.parts if isinstance(p, Term) and p.op == op and p.is_plain else (p,) for p in parts]
-        parts = [own for every in inner for own in every]
-    return Term(op, tuple(parts), at=at)
-
-
-def raised(base: Part, exponent: int, at: int) -> Part:
-    """A power of a whole exponent, as squares and products."""
-    if exponent == 1:
-        return base
-    even = combined("square", (raised(base, exponent // 2, at),), at)
-    return combined("multiply", (base, even), at) if exponent % 2 else even
-
-
-def chosen(truth: Part, value: Part, other: Part) -> Part:
-    """A value where another is not zero, and a third elsewhere."""
-    if not (isinstance(truth, Term) and truth.is_plain and truth.op and OPERATORS[truth.op].is_truth):
-        truth = combined("not_equal", (truth, Scalar(value=0.0)))
-    return truth if (_number(value), _number(other)) == (1, 0) else combined("where", (truth, value, other))
-
-
-def where(condition: Condition, value: Part, other: Part) -> Part:
-    """A value where a comparison of indices holds, another elsewhere."""
-    otherwise, opposite = _number(other), replace(condition, relation=OPPOSITE[condition.relation])
-    if otherwise is None and _number(value) is not None:
-        return where(opposite, other, value)
-    if otherwise is None:
-        zero, at = Scalar(value=0.0), value.at if isinstance(value, Term) else 0
-        return combined("add", (where(condition, value, zero), where(opposite, other, zero)), at)
-    if isinstance(value, Term) and value.is_plain:
-        return replace(value, condition=condition, otherwise=otherwise)
-    return Term("", (value,), condition=condition, otherwise=otherwise)
-
-
-def is_summed_behind(part: Part, variable: str) -> bool:
-    """Whether a sum over a variable can only mean that of all of a term: an operand that has it is a factor,
-    a divisor, or what decides which of two values counts; or several factors have it."""
-    if not isinstance(part, Term):
-        return variable in part.variables
-    having = [n for n, p in enumerate(part.parts) if variable in p.variables]
-    if (part.op == "where" and 0 in having) or (part.op in ("multiply", "divide") and having[1:]):
-        return not part.over
-    return not part.over and part.op in TRANSPARENT and any(is_summed_behind(p, variable) for p in part.parts)
 
 
 class FormulaReader(Reader):
@@ -285,9 +180,9 @@ class FormulaReader(Reader):
         above, below = self.chain(PRODUCTS, "multiply", self.power)
         if above is None or below is None:
             return above or ONE
-        if divisor := _number(below):
+        if divisor := number(below):
             return combined("multiply", (above, Scalar(value=1 / divisor)), at)
-        is_one = _number(above) == 1
+        is_one = number(above) == 1
         return combined("reciprocal", (below,), at) if is_one else combined("divide", (above, below), at)
 
     def power(self) -> Part:
@@ -299,10 +194,10 @@ class FormulaReader(Reader):
         if not self.take("**"):
             return base
         exponent = self.power()
-        number = _number(exponent) or 0.0
-        if number in range(1, MOST_FACTORS + 1):
-            return raised(base, int(number), at)
-        op = POWERS.get(number)
+        power = number(exponent) or 0.0
+        if power in range(1, MOST_FACTORS + 1):
+            return raised(base, int(power), at)
+        op = POWERS.get(power)
         return combined(op, (base,), at) if op else combined("power", (base, exponent), at)
 
     def factor(self) -> Part:
@@ -372,11 +267,13 @@ class FormulaReader(Reader):
     def function(self, name: str, values: Sequence[Part], at: int) -> Part:
         """What a function of single values is."""
         takes, formula = FUNCTIONS[name]
-        names, numbers = zip(*(map(str.strip, n.partition("=")[::2]) for n in takes.split(",")), strict=True)
-        if not len(names) - sum(map(bool, numbers)) <= len(values) <= len(names):
+        names, numbers = zip(
+            *(n.split(" = ") if "=" in n else (n, "") for n in takes.split(", ")), strict=True
+        )
+        given = [*values, *(Scalar(value=float(n)) for n in numbers[len(values) :] if n)]
+        if len(given) != len(names):
             raise self.fail(f"{name} takes {takes}; {len(values)} are given", f"write {name}({takes})", at)
-        rest = [Scalar(value=float(n)) for n in numbers[len(values) :]]
-        return self.composed(formula, dict(zip(names, [*values, *rest], strict=True)), at)
+        return self.composed(formula, dict(zip(names, given, strict=True)), at)
 
     def composed(self, formula: str, bound: Mapping[str, Part], at: int, over: Sequence[str] = ()) -> Part:
         """What a formula is, given what its names stand for."""
@@ -387,16 +284,13 @@ class FormulaReader(Reader):
 
     def line_with_sum(self, at: int, variable: str) -> str:
         """The formula with a sum around the term that begins at a column."""
-        depth, end, before = 0, len(self.text), ""
-        for token in self.tokens:
-            is_sign = token.text in "+-" and before not in ("*", "/", "**", "(")
-            is_end = is_sign or token.text in (*BEHIND, "if", *RELATIONS)
-            if token.at > at and not depth and is_end:
+        depth, end = 0, len(self.text)
+        for before, token in pairwise(token for token in self.tokens if token.at >= at):
+            depth += (before.text in "([") - (before.text in ")]")
+            is_sign = token.text in "+-" and before.text not in ("*", "/", "**")
+            if not depth and (is_sign or token.text in (*BEHIND, "if", *RELATIONS)):
                 end = token.at
                 break
-            if token.at >= at:
-                depth += (token.text in "([") - (token.text in ")]")
-            before = token.text
         term = self.text[at:end].rstrip()
         return f"{self.text[:at]}sum({term}, {variable}){self.text[at + len(term) :]}".strip()
 
@@ -466,17 +360,15 @@ class Formula:
 
     def added(self) -> Term:
         """What `+=` adds up: what falls to the same place, or what is summed anyhow."""
-        output, whole = self.output, self.whole
-        if whole.reduce_op == "add" or not output.gathers:
-            if whole.reduce_op != "add":
-                hint = (
-                    "write '='; what is added to another tensor needs a name of its own: T[m] = S[m] + X[m]"
-                )
-                raise self.reader.fail(
-                    f"{output} += sums nothing: every variable stands on the left", hint, 0
-                )
-            return whole
-        return replace(whole, reduce_op="add") if not whole.reduce_op else Term("", (whole,), "add")
+        if self.whole.reduce_op == "add":
+            return self.whole
+        if not self.output.gathers:
+            problem = f"{self.output} += sums nothing: every variable stands on the left"
+            hint = "write '='; what is added to another tensor needs a name of its own: T[m] = S[m] + X[m]"
+            raise self.reader.fail(problem, hint, 0)
+        return (
+            Term("", (self.whole,), "add") if self.whole.reduce_op else replace(self.whole, reduce_op="add")
+        )
 
     def summed(self, part: Part) -> Part:
         """A term with its sums over what the output has not; sums of terms are summed each by itself."""
