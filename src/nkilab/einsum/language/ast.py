@@ -88,6 +88,7 @@ class Einsum:
     place: Place = field(default=Place(), compare=False)  # of the expression
     recurrence: Recurrence | None = None  # between its values; None for none
     before: str = field(default="", compare=False)  # what it was with other ranks; "" for itself
+    formula: str = field(default="", compare=False)  # that it is a part of; "" for none
 
     @property
     def title(self) -> str:
@@ -133,7 +134,7 @@ class Einsum:
     def located(self, error: Error, access: Access | None = None) -> Error:
         """An error at this Einsum, or at one of its accesses where that has a place."""
         place = access.place if access is not None and access.place.line else self.place
-        error.located(str(place), "einsum.expressions", (f"expression: {self.text or self}",))
+        error.located(str(place), "einsum.expressions", (f"expression: {self.formula or self.text or self}",))
         return error
 
     def reading(self, changed: Callable[[Access], Operand]) -> Einsum:

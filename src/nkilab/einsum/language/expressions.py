@@ -20,6 +20,7 @@ _TOKEN = re.compile(
 # what a specification cannot say, and how it says the nearest thing
 UNSAID = {
     "gathered": "gather the indices before, by an expression of their own: K[t] = I[J[t]], then X[K[t]]",
+    "round": "beyond its edges a tensor is 0: for X[(n + 1) % N] write X[n + 1] + X[n + 1 - N]",
     "part": "parts are taken of one variable, by a number or a rank: n // 4, n % 4, n // 4 % 2, n // G",
     "index": "give the tensor of indices as it is used, multiplied and added to before",
     "comparison": "write a formula, without ';;': Z[m] = X[m] if X[m] > L[m] else 0",
@@ -252,7 +253,9 @@ class Reader:
         divisor = self.parts_of(name) if self.take("//") else 1
         modulus = self.parts_of(name) if self.take("%") else 0
         if is_inside:
-            self.need(")", "what is taken of an index", UNSAID["part"])
+            self.need(
+                ")", "what is taken of an index", UNSAID["round" if self.peek().text in "+-" else "part"]
+            )
         return Digit(name, divisor, modulus) if divisor != 1 or modulus else name
 
     def parts_of(self, name: str) -> int | str:
@@ -293,6 +296,8 @@ class Reader:
                 return self.access("an operand")
             self.at += 1
             return Scalar(token.text)
+        if token.text in INSTEAD:
+            raise self.fail(f"{self._found()} where a number is needed", INSTEAD[token.text])
         return Scalar(value=self.number())
 
     def actions(self, operands: int) -> tuple[str, str]:

@@ -138,11 +138,15 @@ def _axes(cascade: Cascade, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[t
 
 
 def _reached(cascade: Cascade) -> dict[str, int]:
-    """Extents of ranks that have none, and that no variable indexes alone: as far as indices reach from 0."""
+    """Extents of ranks that have none: as far as indices that are no variable alone reach from 0.
+
+    Numbers count where something is written.
+    """
     reaches: dict[str, int] = {}
-    axes = ((e, rank, i) for e in cascade.einsums for a in e.every_access for rank, i in cascade.axes(a))
-    for einsum, rank, index in axes:
-        if rank not in cascade.sizes and isinstance(index, Affine) and index.variables and not index.plain:
+    axes = ((e, a, rank, i) for e in cascade.einsums for a in e.every_access for rank, i in cascade.axes(a))
+    for einsum, access, rank, index in axes:
+        may_tell = bool(index.variables) or access is einsum.output
+        if rank not in cascade.sizes and isinstance(index, Affine) and may_tell and not index.plain:
             reaches[rank] = max(reaches.get(rank, 0), _reach(index.at(cascade.sizes), cascade, einsum))
     return {rank: reach for rank, reach in reaches.items() if reach}
 

@@ -347,7 +347,7 @@ class Formula:
             self.operand(part)
         return Einsum(
             output, tuple(map(self.operand, term.parts)), term.op, term.reduce_op, term.condition,
-            term.otherwise, place=self.reader.place,
+            term.otherwise, place=self.reader.place, formula=self.reader.text.strip(),
         )  # fmt: skip
 
     def is_part_lost(self) -> bool:

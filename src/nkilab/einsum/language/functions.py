@@ -53,6 +53,7 @@ INSTEAD = {
     "%": "write mod(x, 2), or an index m % 2",
     "//": "write floor(x / 2), or an index m // 2",
     ":": "write a variable where a slice would stand, A[m, k], and '=' for an assignment",
+    "[": "write W[0] = 0.25 and W[1] = 0.5 as expressions of their own, or give W as an input",
     "{": "write indices in brackets: Z[i, k]",
     "and": "write 1 if X[m] > 0 and Y[m] > 0 else 0",
     "or": "write 1 if X[m] > 0 or Y[m] > 0 else 0",
