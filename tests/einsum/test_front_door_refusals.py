@@ -187,7 +187,8 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
         {},
         "1:11: einsum.expressions: it is not clear where k is summed\n"
         "  expression: Z[m, n] = silu(A[m, k] * B[k, n])\n"
-        "  hint: write Z[m, n] = sum(silu(A[m, k] * B[k, n]), k) or Z[m, n] = silu(sum(A[m, k] * B[k, n], k))",
+        "  hint: write Z[m, n] = sum(silu(A[m, k] * B[k, n]), k) or "
+        "Z[m, n] = silu(sum(A[m, k] * B[k, n], k))",
     ),
     "a reduction over what the result keeps": (
         "Z[m, n] = X[m, n] / sum(X[m, n])",
