@@ -13,7 +13,6 @@ from .ast import (
     Cascade,
     Digit,
     Einsum,
-    Index,
     Iterate,
     Operand,
     Position,
@@ -42,17 +41,10 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
     known = merged_sizes(cascade, sizes or {})
     known = replace(known, sizes={**_reached(known), **known.sizes})
     known = replace(known, sizes={**_kept(known), **known.sizes})
-    for tensor, rank in ((t, r) for t in cascade.tensors.values() for r in t.ranks):
-        if rank not in known.sizes:
-            hint, indices = _ways_to_give(rank), _indices(tensor, rank, known)
-            if extents := next((i.extents for i in indices if isinstance(i, Affine) and i.extents), ()):
-                hint = f"{extents[0]} is the extent of a rank; write the variable that runs over it in small "
-                hint += f"letters: {extents[0].lower()}"
-            told = f", which {' and '.join(dict.fromkeys(map(str, indices)))} indexes," if indices else ""
-            told = "" if any(i.plain for i in indices) else told
-            raise SpecError(f"rank {rank} of {tensor.name}{told} has no extent", hint=hint).located(
-                str(tensor.place), "einsum.shape"
-            )
+    if missing := next(
+        ((t, r) for t in cascade.tensors.values() for r in t.ranks if r not in known.sizes), None
+    ):
+        raise _no_extent(*missing, known)
     for einsum, block in known.walk():
         _extents(einsum, block, known)
     known = with_blocks(_with_numbers(known))
@@ -156,10 +148,9 @@ def _kept(cascade: Cascade) -> dict[str, int]:
     kept: dict[str, int] = {}
     for einsum in cascade.einsums:
         known = replace(cascade, sizes={**cascade.sizes, **kept})
-        for rank, index in known.axes(einsum.output):
-            if rank not in known.sizes and index.plain:
-                with suppress(KeyError):
-                    kept[rank] = known.extent(index.plain, einsum)
+        axes = [(r, i.plain) for r, i in known.axes(einsum.output) if r not in known.sizes and i.plain]
+        with suppress(KeyError):
+            kept |= {rank: known.extent(variable, einsum) for rank, variable in axes}
     return kept
 
 
@@ -179,10 +170,22 @@ def _values(name: str, cascade: Cascade, einsum: Einsum) -> int:
     return min(extent, ends // divisor) if ends else extent
 
 
-def _indices(tensor: Tensor, rank: str, cascade: Cascade) -> list[Index]:
-    """All that indexes a rank of a tensor."""
+def _no_extent(tensor: Tensor, rank: str, cascade: Cascade) -> SpecError:
+    """An error about a rank of a tensor, with what indexes it where no variable does alone."""
     accesses = (a for e in cascade.einsums for a in e.every_access if a.tensor == tensor.name)
-    return [index for access in accesses for own, index in cascade.axes(access) if own == rank]
+    indices = [index for access in accesses for own, index in cascade.axes(access) if own == rank]
+    hint, which = _ways_to_give(rank), ""
+    if indices and not any(index.plain for index in indices):
+        which = f", which {' and '.join(dict.fromkeys(map(str, indices)))} indexes,"
+    # an extent stands for one element beyond the last
+    if extents := next((i.extents for i in indices if isinstance(i, Affine) and i.extents), ()):
+        hint = (
+            f"{extents[0]} is the extent of a rank; write the variable that runs over it in small letters: "
+        )
+        hint += extents[0].lower()
+    error = SpecError(f"rank {rank} of {tensor.name}{which} has no extent", hint=hint)
+    error.located(str(tensor.place), "einsum.shape")
+    return error
 
 
 def _ways_to_give(rank: str) -> str:

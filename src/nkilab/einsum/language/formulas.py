@@ -18,7 +18,19 @@ from .ast import NOWHERE, Access, Affine, Condition, Digit, Einsum, Operand, Pla
 from .expressions import RELATIONS, Reader
 from .functions import COMPOSED, FUNCTIONS, INSTEAD, REDUCING
 from .operators import OPERATORS, operator_named
-from .terms import ONE, PRODUCT, Choice, Part, Term, chosen, combined, is_summed_behind, number, raised, where
+from .subexpressions import (
+    ONE,
+    PRODUCT,
+    Choice,
+    Part,
+    Term,
+    chosen,
+    combined,
+    is_summed_behind,
+    number,
+    raised,
+    where,
+)
 
 NAME = pattern(r"[A-Za-z_]\w*")
 POWERS = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
@@ -115,11 +127,20 @@ class FormulaReader(Reader):
             return lambda value, rest: inner(rest, value)
         at = self.at
         for read in (self.grouped, self.of_indices):
-            with suppress(SpecError):
-                choice = read()
-                if self.peek().text in BEHIND:
-                    return choice
+            if choice := self.whole(read):
+                return choice
             self.at = at
+        return self.of_values()
+
+    def whole(self, read: Callable[[], Choice]) -> Choice | None:
+        """A condition behind which another, or the value elsewhere, stands; None if it is read otherwise."""
+        with suppress(SpecError):
+            choice = read()
+            return choice if self.peek().text in BEHIND else None
+        return None
+
+    def of_values(self) -> Choice:
+        """What values are, which are compared or not zero."""
         truth = self.compared()
         return lambda value, rest: chosen(truth, value, rest)
 
@@ -270,10 +291,10 @@ class FormulaReader(Reader):
         names, numbers = zip(
             *(n.split(" = ") if "=" in n else (n, "") for n in takes.split(", ")), strict=True
         )
-        given = [*values, *(Scalar(value=float(n)) for n in numbers[len(values) :] if n)]
-        if len(given) != len(names):
+        every = [*values, *(Scalar(value=float(n)) for n in numbers[len(values) :] if n)]
+        if len(every) != len(names):
             raise self.fail(f"{name} takes {takes}; {len(values)} are given", f"write {name}({takes})", at)
-        return self.composed(formula, dict(zip(names, given, strict=True)), at)
+        return self.composed(formula, dict(zip(names, every, strict=True)), at)
 
     def composed(self, formula: str, bound: Mapping[str, Part], at: int, over: Sequence[str] = ()) -> Part:
         """What a formula is, given what its names stand for."""

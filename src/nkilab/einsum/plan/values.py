@@ -264,8 +264,8 @@ class Tile:
         """The third of three values, and over it the second where the first is not zero."""
         new, (truth, right, left) = self.new_column if value.is_column else self.new, value.of
 
-        def wide(one: Value, made: View | None = None) -> Value:
-            return self.widened(one, made) if one.is_column and not value.is_column else one
+        def wide(one: Value, place: View | None = None) -> Value:
+            return self.widened(one, place) if one.is_column and not value.is_column else one
 
         if not truth.op or not OPERATORS[truth.op].is_truth:
             truth = self.node("not_equal", (truth, Value(number=0.0)))
@@ -277,18 +277,18 @@ class Tile:
             over = source
         is_read = isinstance(over, View) and over.buffer is dst.buffer
         is_there = not is_read and dst.buffer.dtype == "float32" and dst.buffer.memory == nodes.SBUF
-        made = dst if is_there else new("chosen")
-        self.into(wide(left, made), made)
-        self.add(nodes.Choose(made, made, over, predicate))
-        self.into(Value(view=made), dst)
+        chosen = dst if is_there else new("chosen")
+        self.into(wide(left, chosen), chosen)
+        self.add(nodes.Choose(chosen, chosen, over, predicate))
+        self.into(Value(view=chosen), dst)
 
-    def widened(self, value: Value, made: View | None = None) -> Value:
+    def widened(self, value: Value, place: View | None = None) -> Value:
         """A number or a column along all columns of the tile."""
-        made = made or self.new("t")
-        self.fill(made, value.number if value.number is not None else 0.0)
+        place = place or self.new("t")
+        self.fill(place, value.number if value.number is not None else 0.0)
         if value.number is None:
-            self.add(nodes.Scale(made, made, "add", self.scalar(value)))
-        return Value(view=made)
+            self.add(nodes.Scale(place, place, "add", self.scalar(value)))
+        return Value(view=place)
 
     def is_silu(self, left: Value, right: Value, dst: View) -> bool:
         """x * sigmoid(x) is one function of ScalarE."""
