@@ -214,6 +214,13 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
         {},
         "1:16: einsum.expressions: the expression ends where exp needs ')'\n  expression: Z[m] = exp(X[m]",
     ),
+    "a sum by index into what holds something": (
+        "S[n] = X[n]; S[I[t]] += Y[t]",
+        {},
+        "1:13: einsum.expressions: S is written before, and a sum by index begins at zero\n"
+        "  expression: S[I[t]] += Y[t]\n"
+        "  hint: sum into a tensor of its own, and add it: T[...] = S[...] + U[...]",
+    ),
     "a sum into the result": (
         "Z[m] += A[m]",
         {},
