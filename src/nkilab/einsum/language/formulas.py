@@ -409,8 +409,8 @@ class Formula:
         if part.op == "where" and part.is_plain and not {*lost} & {*part.parts[0].variables}:
             return replace(part, parts=(part.parts[0], *map(self.summed, part.parts[1:])))
         if unclear := next((v for v in lost if not is_summed_behind(part, v)), ""):
-            inner = [t for t in part.terms() if is_summed_behind(t, unclear)]
-            lines = (self.reader.line_with_sum(t.at, unclear) for t in (part, *inner[:1]))
+            clear = [t for t in part.terms() if is_summed_behind(t, unclear)]
+            lines = (self.reader.line_with_sum(t.at, unclear) for t in (part, *clear[:1]))
             hint = f"write {' or '.join(dict.fromkeys(lines))}"
             raise self.reader.fail(f"it is not clear where {unclear} is summed", hint, part.at)
         return replace(part, reduce_op="add", over=tuple(lost))

@@ -261,7 +261,7 @@ class _Build:
         op = OPERATORS[plan.einsum.reduce_op].alu
         dst, source = self.view(plan.name, plan), self.view(plan.source, plan)
         if plan.instruction == "TensorReduce":
-            partial = self.like(plan, "partial", 1) if self.is_summed_by_loops(plan) else dst
+            partial = self.like(plan, "partial", columns=1) if self.is_summed_by_loops(plan) else dst
             self.add(nodes.Reduce(partial, op, source))
             source = partial
         if source is not dst:
