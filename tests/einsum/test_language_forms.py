@@ -326,6 +326,8 @@ def test_functions_and_choices_of_values_are_those_of_numpy(
         ("Z[m] = X[m, n]", lambda x, i: x.sum(1)),
         ("Z[m] = X[m, n]**2 / (2 * N)", lambda x, i: (x**2).mean(1) / 2),
         ("Z[m] = X[m, n] if X[m, n] > 0 else 0", lambda x, i: np.maximum(x, 0).sum(1)),
+        ("Z[m, n] = max(2 * X[m, n], n)", lambda x, i: np.broadcast_to(2 * x[:, -1:], x.shape)),
+        ("Z[m, n] = 3 - sum(X[m, n], n)", lambda x, i: np.broadcast_to(3 - x.sum(1, keepdims=True), x.shape)),
         ("Z[m // 2] = 3 * X[m, n]", lambda x, i: 3 * x.reshape(2, 2, 5).sum((1, 2))),
         ("Z[I[m], n] += X[m, n]  # what falls together", lambda x, i: np.eye(3)[i].T @ x),
     ],

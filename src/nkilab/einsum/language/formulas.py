@@ -344,7 +344,9 @@ class Formula:
         value = reader.formula()
         self.output = reader.output
         value = self.summed(value)
-        self.whole = value if isinstance(value, Term) else Term("", (value,))
+        # what is reduced over a variable of the output is the same along it
+        is_whole = isinstance(value, Term) and not {*value.over} & {*self.output.variables}
+        self.whole = value if isinstance(value, Term) and is_whole else Term("", (value,))
         self.every = {*self.whole.terms()}
         if reader.is_added:
             self.whole = self.added()
