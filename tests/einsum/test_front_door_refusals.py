@@ -94,7 +94,7 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
         "Z[m] = A[m, -1]",
         {"sizes": {"M": 4, "A_1": 4}},
         "1:8: einsum.expressions: the index -1 of A lies outside; rank A_1 has 4 elements\n"
-        "  expression: Z[m] = A[m, -1]\n  hint: change the extents, or the index",
+        "  expression: Z[m] = A[m, -1]\n  hint: count from 0: 3",
     ),
     "a constant index behind the end": (
         "Q[m] = A[m, 0]; Z[m] = A[m, 7]",
@@ -187,7 +187,8 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
         {},
         "1:11: einsum.expressions: it is not clear where k is summed\n"
         "  expression: Z[m, n] = silu(A[m, k] * B[k, n])\n"
-        "  hint: write sum(..., k) around what is summed, or k on the left",
+        "  hint: write Z[m, n] = sum(silu(A[m, k] * B[k, n]), k) or "
+        "Z[m, n] = silu(sum(A[m, k] * B[k, n], k))",
     ),
     "a reduction over what the result keeps": (
         "Z[m, n] = X[m, n] / sum(X[m, n])",
@@ -213,11 +214,19 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
         {},
         "1:16: einsum.expressions: the expression ends where exp needs ')'\n  expression: Z[m] = exp(X[m]",
     ),
+    "a sum by index into what holds something": (
+        "S[n] = X[n]; S[I[t]] += Y[t]",
+        {},
+        "1:13: einsum.expressions: S is written before, and a sum by index begins at zero\n"
+        "  expression: S[I[t]] += Y[t]\n"
+        "  hint: sum into a tensor of its own, and add it: T[...] = S[...] + U[...]",
+    ),
     "a sum into the result": (
         "Z[m] += A[m]",
         {},
-        "1:6: einsum.expressions: '+' stands where the output needs '='\n  expression: Z[m] += A[m]\n"
-        "  hint: write '='; what has variables that the output lacks is summed",
+        "1:1: einsum.expressions: Z[m] += sums nothing: every variable stands on the left\n"
+        "  expression: Z[m] += A[m]\n"
+        "  hint: write '='; what is added to another tensor needs a name of its own: T[m] = S[m] + X[m]",
     ),
     "an operator misspelt": (
         "Z[m] = A[m] ;; M tahn",
@@ -268,10 +277,16 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
         "rank M is 64 in the specification and 3 is asked for\n  hint: leave one of them out",
     ),
     "no file": (
+        "kernels/spec.yml",
+        {},
+        "kernels/spec.yml cannot be read: no such file or directory\n"
+        "  hint: give the path of a file, formulas ('Z[m, n] = A[m, k] * B[k, n]') or subscripts ('mk->m')",
+    ),
+    "tensors without indices": (
         "Z = A @ B",
         {},
-        "Z = A @ B cannot be read: no such file or directory\n"
-        "  hint: give the path of a file, formulas ('Z[m, n] = A[m, k] * B[k, n]') or subscripts ('mk->m')",
+        "1:3: einsum.expressions: '=' stands where tensor Z needs '['\n  expression: Z = A @ B\n"
+        "  hint: write its indices in brackets: Z[m, n], Z[] for one number",
     ),
     "a text that is none": (
         "Z equals A\n",

@@ -11,6 +11,7 @@ import pytest
 from nkilab import einsum
 from nkilab.errors import SpecError, UsageError
 from nkilab.tiles.dtypes import as_dtype
+from tests.einsum.test_fuzz import need_no_fault
 
 _RNG = np.random.default_rng(5)
 
@@ -303,12 +304,19 @@ def test_an_axis_of_no_given_extent_is_as_long_as_its_indices_reach(
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("Z[p] = X[p - 1]", "rank X_0 of X has no extent\n  hint: add X_0: NUMBER"),
-        ("Z[P] = X[P]", "rank X_0 of X has no extent\n  hint: P is the extent of a rank; write the variable"),
+        ("Z[p] = X[p - 1]", "rank X_0 of X, which p - 1 indexes, has no extent\n  hint: add X_0: NUMBER"),
+        ("Z[P] = X[P]", "X_0 of X, which P indexes, has no extent\n  hint: P is the extent of a rank; write"),
         ("Z[p] = X[D*p + 1]", "write the number, or take parts of one variable: Z[n // D, n % D] = X[n]"),
-        ("Z[p] = X[p] if X[p] > 0 else 0", "a comparison of values is a factor of 0 or 1: write"),
-        ("Z[p, v] = 1 if v == X[p] else 0", "is a factor of 0 or 1: write (v == J[t]) or"),
-        ("Z[p] = X[p] if p > limit else 0", "nothing is indexed by limit"),
+        ("Z[p] = X[p] if p > limit else 0", "the scalar limit has no value"),
+        ("Z[p] = X[p] if else 0", "'else' stands where a number is needed"),
+        ("Z[p] = clip(X[p])", "clip takes x, low, high; 1 are given"),
+        ("Z[p] = where(X[p])", "')' stands where where needs ','"),
+        ("Z[p] = sum(X[p, n], axis=n)", "write the variables alone: sum(..., n)"),
+        ("Z[p] = max_n(X[p, n])", "max_n is no function"),
+        ("Z[:] = X[:]", "write a variable where a slice would stand"),
+        ("Z[p] = X[p] > 0 and X[p] < 1", "write 1 if X[m] > 0 and Y[m] > 0 else 0"),
+        ("Z[p // 2] = X[p] + 1", "sum on a line of its own, T[m // 4] = X[m]"),
+        ("Z[p] = exp(X[p, n]) + Y[p]", "hint: write Z[p] = sum(exp(X[p, n]), n) + Y[p]"),
         ("b s (h d) -> b h s d", "whose indices have parts: Z[b, h, s, d] = A[b, s, 64*h + d]"),
         ("np.einsum('ij,jk->ik', A, B)", "pass the subscripts alone: 'mk,kn->mn'"),
     ],
@@ -319,30 +327,56 @@ def test_what_is_written_otherwise_elsewhere_is_told_in_its_nearest_form(text: s
     assert hint in str(refused.value)
 
 
-def angles(count: int) -> Any:
-    return np.linspace(-1.5, 1.5, count, dtype=np.float32).reshape(-1, 4)
+@pytest.mark.parametrize(
+    ("formula", "expected"),
+    [
+        # infinity times 0 would be left of a factor of 0 or 1
+        ("where(X[m, n] != 0, 1 / X[m, n], 7)", lambda x: np.where(x != 0, 1 / np.where(x != 0, x, 1), 7)),
+        ("X[m, n] if 0 < X[m, n] < 1 or not n < 3 else 0.5 * Y[n]",
+         lambda x: np.where(((x > 0) & (x < 1)) | (np.arange(5) >= 3), x, 0.5 * x[0])),
+        ("X[m, n] if X[m, n] > Y[n] and m < 2 else -inf",
+         lambda x: np.where((x > x[0]) & (np.arange(4)[:, None] < 2), x, -np.inf)),
+        ("sin(20 * X[m, n])", lambda x: np.sin(20 * x)),
+        ("cos(X[m, n] - 30)", lambda x: np.cos(x - 30)),
+        ("arctan(7 * X[m, n])", lambda x: np.arctan(7 * x)),
+        ("clip(X[m, n], -1, 2)", lambda x: np.clip(x, -1, 2)),
+        ("round(X[m, n])", np.rint),
+        ("floor(X[m, n]) + 10 * ceil(X[m, n])", lambda x: np.floor(x) + 10 * np.ceil(x)),
+        ("elu(X[m, n]) + leaky_relu(X[m, n], 0.2)",
+         lambda x: np.where(x > 0, 2 * x, np.expm1(np.minimum(x, 0)) + 0.2 * x)),
+        ("hardswish(X[m, n])", lambda x: x * np.clip(x + 3, 0, 6) / 6),
+        ("X[m, n]**3 - X[m, n]**4", lambda x: x**3 - x**4),
+    ],
+)  # fmt: skip
+def test_functions_and_choices_of_values_are_those_of_numpy(
+    formula: str, expected: Callable[..., Any]
+) -> None:
+    # halves and whole numbers are among the values, and both signs
+    x = np.arange(-10, 10, dtype=np.float32).reshape(4, 5) / 4
+    x[1, 3:] = 0.1, -0.1
+    kernel = einsum.compile(f"Z[m, n] = {formula}", sizes={"M": 4, "N": 5})
+    got = kernel(*({"X": x, "Y": x[0]}[name] for name in kernel.inputs))
+    assert np.allclose(got, expected(x.astype(np.float64)), rtol=1e-5, atol=1e-5)
+    need_no_fault(kernel)
 
 
 @pytest.mark.parametrize(
-    ("name", "formula", "expected"),
+    ("text", "expected"),
     [
-        ("where", "Z[m, n] = (X[m, n] > 0) * X[m, n]", lambda x: np.where(x > 0, x, 0)),
-        ("cos", "Z[m, n] = sin(X[m, n] + 1.5707963)", np.cos),
-        ("tan", "Z[m, n] = sin(X[m, n]) / sin(X[m, n] + 1.5707963)", np.tan),
-        ("clip", "Z[m, n] = min(max(X[m, n], 0), 1)", lambda x: np.clip(x, 0, 1)),
-        ("sort", "Z[m, k] = X[m, n] ;; V topk", lambda x: -np.sort(-x, axis=1)),
+        ("Z[m] = X[m, n]", lambda x, i: x.sum(1)),
+        ("Z[m] = X[m, n]**2 / (2 * N)", lambda x, i: (x**2).mean(1) / 2),
+        ("Z[m] = X[m, n] if X[m, n] > 0 else 0", lambda x, i: np.maximum(x, 0).sum(1)),
+        ("Z[m, n] = max(2 * X[m, n], n)", lambda x, i: np.broadcast_to(2 * x[:, -1:], x.shape)),
+        ("Z[m, n] = 3 - sum(X[m, n], n)", lambda x, i: np.broadcast_to(3 - x.sum(1, keepdims=True), x.shape)),
+        ("Z[m // 2] = 3 * X[m, n]", lambda x, i: 3 * x.reshape(2, 2, 5).sum((1, 2))),
+        ("Z[I[m], n] += X[m, n]  # what falls together", lambda x, i: np.eye(3)[i].T @ x),
     ],
 )
-def test_a_function_that_is_none_is_told_in_its_nearest_form_which_computes_it(
-    name: str, formula: str, expected: Callable[..., Any]
-) -> None:
-    with pytest.raises(SpecError, match=f"{name} is no function\n") as refused:
-        einsum.compile(f"Z[m] = {name}(X[m])", sizes={"M": 3})
-    inner = formula.partition(" = ")[2].replace("X[m, n] + 1", "x + 1").replace("sin(X[m, n])", "sin(x)")
-    assert (formula if name == "sort" else inner) in str(refused.value).replace("(X[m] > 0) * X[m]", inner)
-    x = angles(12)
-    kernel = einsum.compile(formula, shapes={"X": x.shape}, sizes={"K": 4} if name == "sort" else None)
-    assert np.allclose(kernel(x), expected(x.astype(np.float64)), atol=1e-5)
+def test_what_the_left_side_lacks_is_summed_without_a_word(text: str, expected: Callable[..., Any]) -> None:
+    x, i = np.arange(-7, 13, dtype=np.float32).reshape(4, 5), np.array([2, 0, 2, 2], np.int32)
+    kernel = einsum.compile(text, shapes={"X": (4, 5)}, sizes={"Z_0": 3} if "I[" in text else None)
+    got = kernel(*({"X": x, "I": i}[name] for name in kernel.inputs))
+    assert np.array_equal(got, expected(x.astype(np.float64), i))
 
 
 def test_packed_operands_are_told_in_a_form_that_computes_what_nc_matmul_mx_does() -> None:

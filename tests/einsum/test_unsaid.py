@@ -14,7 +14,17 @@ from nkilab.errors import SpecError
     [
         ("Z[n] = X[n // m]", "'m' stands where n needs a whole number", "n // 4, n % 4, n // 4 % 2"),
         ("Z[n] = X[2*n // 4]", "2*n // 4 has two meanings", "write 2*(n // 4)"),
-        ("Z[n, m] = X[(n + m) % 4]", "'+' stands where what is taken of an index needs ')'", "n // 4, n % 4"),
+        (
+            "Z[n, m] = X[(n + m) % 4]",
+            "'+' stands where what is taken of an index needs ')'",
+            "for X[(n + 1) % N] write X[n + 1] + X[n + 1 - N]",
+        ),
+        ("Z[n] = X[(n // 2 // 3)]", "'//' stands where what is taken of an index needs ')'", "n // 4, n % 4"),
+        (
+            "Z[n] = X[n] * [1, 2][n]",
+            "'[' stands where a number is needed",
+            "write W[0] = 0.25 and W[1] = 0.5",
+        ),
         ("Z[t] = X[I[J[t]]]", "I[J[t]] is gathered by what is gathered", "K[t] = I[J[t]], then X[K[t]]"),
         ("Z[m] = X[m] if m < 3", "the expression ends where a condition needs 'else'", "else 0"),
         (
@@ -23,9 +33,9 @@ from nkilab.errors import SpecError
             "give the tensor of indices",
         ),
         (
-            "Z[m, n] = X[m, n] if L[m] > n else 0",
+            "Z[m] = X[m] . Y[m] ;; M mul if L[m] > m else 0",
             "'[' stands where a comparison is needed",
-            "(X[m] > L[m]) * X[m]",
+            "Z[m] = X[m] if X[m] > L[m] else 0",
         ),
     ],
 )
@@ -35,6 +45,16 @@ def test_what_cannot_be_said_is_refused_with_the_nearest_thing(text: str, proble
     lines = str(refused.value).splitlines()
     assert problem in lines[0]
     assert hint in next(line for line in lines if line.strip().startswith("hint: "))
+
+
+def test_what_is_told_of_periodic_indices_and_lists_computes_them() -> None:
+    x = np.arange(7, dtype=np.float32)
+    kernel = einsum.compile("Z[n] = X[n + 1] + X[n + 1 - N]", sizes={"N": 7}, shapes={"X": (7,)})
+    assert np.array_equal(kernel(x), np.roll(x, -1))
+    kernel = einsum.compile(
+        "W[0] = 0.25; W[1] = 0.5; Z[n] = X[n + k] * W[k]", sizes={"N": 6}, shapes={"X": (7,)}
+    )
+    assert np.array_equal(kernel(x), 0.25 * x[:-1] + 0.5 * x[1:])
 
 
 def test_quotients_and_remainders_are_split_ranks() -> None:

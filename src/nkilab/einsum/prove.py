@@ -157,15 +157,16 @@ ALIKE: dict[type[nodes.Statement], tuple[str, ...]] = {
     **dict.fromkeys((*COMPUTED, *MOVED), ("src",)),
     nodes.Combine: ("left", "right"),
     nodes.ScaleCombine: ("src", "right"),
+    nodes.Choose: ("truth", "right"),
 }
 
 
 def _are_alike(kernel: Kernel) -> None:
     """What is copied, or computed element by element, has as many elements on both sides, axis by axis."""
-    sources = ((s, name) for s in nodes.statements(kernel.body) for name in ALIKE.get(type(s), ()))
-    for statement, name in sources:
-        views = (statement.dst, getattr(statement, name))  # type: ignore[attr-defined]
-        if any(view.folded is not None for view in views):
+    every = ((s, getattr(s, name)) for s in nodes.statements(kernel.body) for name in ALIKE.get(type(s), ()))
+    for statement, source in every:
+        views = (statement.dst, source)  # type: ignore[attr-defined]
+        if not isinstance(source, View) or any(view.folded is not None for view in views):
             continue
         counts = [_counts(view) for view in views]
         if isinstance(statement, nodes.Load | nodes.Store):

@@ -10,6 +10,7 @@ resolved accumulate flag) are *values*; limits, rules and cost get the form and 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeVar
@@ -223,7 +224,9 @@ class Instruction:
         shared = {k: v for base in bases for k, v in vars(base).items() if k not in own}
         # what abstract bases say stands behind a declaration's own operands and attributes, before its values
         body = {k: v for k, v in own.items() if not (shared and isinstance(v, Value))} | shared | own
-        parts = {"docstring": "__doc__"} | {p: p for p in ("example", "compute", "cost", "engines")}
+        # python -OO leaves docstrings out
+        parts = {"docstring": "__doc__"} if sys.flags.optimize < 2 else {}
+        parts |= {p: p for p in ("example", "compute", "cost", "engines")}
         missing = [part for part, key in parts.items() if not body.get(key)]
         if missing:
             raise TypeError(f"{cls.__name__} declares no {', '.join(missing)}")

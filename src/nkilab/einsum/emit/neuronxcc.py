@@ -117,6 +117,9 @@ class NeuronxccPrinter(Printer):
                 self.call("nisa.dma_copy", self.keywords(dst=self.view(dst), src=self.view(src)))
             case nodes.Gather():
                 self.gather(statement)
+            case nodes.Choose():
+                name, arguments = self.arguments(statement)
+                self.call(f"nisa.{name}", self.keywords(**arguments))
             case nodes.Fill(dst, value):
                 self.result(dst, "nisa.memset", self.counts(dst), number(value), **self.typed(dst))
             case nodes.MatMul(dst, stationary, moving, _, at, size):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from math import prod
+from textwrap import wrap
 
 from ...isa.declare import Instruction
 from ..tree import nodes
@@ -98,10 +99,10 @@ class Printer(ABC):
             self.put(f"{buffer.name} = {base.name}.reshape({self.shape(buffer.shape)})")
 
     def comment(self, text: str) -> None:
-        """A comment, an Einsum per line where it names several that do not fit into one."""
+        """A comment; an Einsum per line where it has several, as many names as fit."""
         parts = re.split(r"(?<!;); ", text)
         room = LONGEST - 4 * self.depth - 2
-        lines = [text] if len(text) <= room else parts
+        lines = [text] if len(text) <= room else parts if "=" in text else wrap(text, room)
         for line in lines:
             self.put(f"# {line}")
 

@@ -88,6 +88,7 @@ class Einsum:
     place: Place = field(default=Place(), compare=False)  # of the expression
     recurrence: Recurrence | None = None  # between its values; None for none
     before: str = field(default="", compare=False)  # what it was with other ranks; "" for itself
+    formula: str = field(default="", compare=False)  # that it is a part of; "" for none
 
     @property
     def title(self) -> str:
@@ -133,7 +134,7 @@ class Einsum:
     def located(self, error: Error, access: Access | None = None) -> Error:
         """An error at this Einsum, or at one of its accesses where that has a place."""
         place = access.place if access is not None and access.place.line else self.place
-        error.located(str(place), "einsum.expressions", (f"expression: {self.text or self}",))
+        error.located(str(place), "einsum.expressions", (f"expression: {self.formula or self.text or self}",))
         return error
 
     def reading(self, changed: Callable[[Access], Operand]) -> Einsum:
@@ -336,14 +337,14 @@ class Cascade:
     def extent(self, variable: str, einsum: Einsum) -> int:
         """How many values a rank variable takes in an Einsum.
 
-        That of the rank of its name in capitals, else that of the first axis it indexes alone.
+        That of the rank of its name in capitals, else that of the first axis with an extent it indexes alone.
         """
         known = self.sizes.get(variable.upper())
         if known is not None:
             return known
         axes = (axis for access in einsum.every_access for axis in self.axes(access))
         for rank, index in axes:
-            if index.plain == variable:
+            if index.plain == variable and rank in self.sizes:
                 return self.sizes[rank]
         raise KeyError(variable)
 

@@ -41,7 +41,10 @@ def without_digits(cascade: Cascade) -> Cascade:
             problem = (
                 f"parts of {', '.join(parts)} vanish from the right to the left and nothing reduces them"
             )
-            raise einsum.located(SpecError(problem, hint="write ';; V add' or another operator"))
+            hint = "sum on a line of its own, T[m // 4] = X[m], or write ';; V add' or another operator"
+            raise einsum.located(SpecError(problem, hint=hint))
+        if not (parted_einsum.reduced or einsum.output.gathers):
+            parted_einsum = replace(parted_einsum, reduce_op="")
         return replace(parted_einsum, before=einsum.title)
 
     steps = []

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import SpecError, nearest
 from .ast import Condition, Einsum, Operand, Place
+from .functions import INSTEAD
 from .indices import NOWHERE, Access, Affine, Digit, Gather, Index, Position, Scalar, affine, is_variable
 from .operators import ALIASES, OPERATORS, SYNONYMS, Operator, operator_named, reducing
 from .shorthand import REDUCTIONS
@@ -14,15 +15,18 @@ from .shorthand import REDUCTIONS
 LONGEST = 4000
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+)|(?P<name>[A-Za-z_]\w*)"
-    r"|(?P<sign>;;|//|\*\*|<=|>=|==|!=|[][(),.=+*/@<>%-]))"
+    r"|(?P<sign>;;|//|\*\*|\+=|<=|>=|==|!=|[][(),.=+*/@<>%-]))"
 )
 # what a specification cannot say, and how it says the nearest thing
 UNSAID = {
     "gathered": "gather the indices before, by an expression of their own: K[t] = I[J[t]], then X[K[t]]",
+    "round": "beyond its edges a tensor is 0: for X[(n + 1) % N] write X[n + 1] + X[n + 1 - N]",
     "part": "parts are taken of one variable, by a number or a rank: n // 4, n % 4, n // 4 % 2, n // G",
     "index": "give the tensor of indices as it is used, multiplied and added to before",
-    "comparison": "a comparison of values is a factor of 0 or 1: write (v == J[t]) or (X[m] > L[m]) * X[m]",
+    "comparison": "write a formula, without ';;': Z[m] = X[m] if X[m] > L[m] else 0",
 }
+# what stands for no tensor, scalar or variable
+WORDS = ("inf", "if", "else", "and", "or", "not")
 RELATIONS = ("<", "<=", ">", ">=", "==", "!=")
 
 
@@ -69,7 +73,7 @@ class Reader:
             if match is None:
                 self.tokens, self.at = [], 0
                 at += len(self.text[at:]) - len(self.text[at:].lstrip())
-                raise self.fail(f"{self.text[at]!r} means nothing here", at=at)
+                raise self.fail(f"{self.text[at]!r} means nothing here", INSTEAD.get(self.text[at], ""), at)
             kind = match.lastgroup or ""
             found.append(Token(kind, match[kind], match.start(kind)))
             at = match.end()
@@ -133,10 +137,10 @@ class Reader:
             map_op = ""
         condition, otherwise = self.choice()
         if self.peek().kind != "end":
-            raise self.fail(
-                f"{self._found()} after the end of the expression",
-                "write '.' between operands and what is done to them after ';;': A[m] . B[m] ;; M mul",
-            )
+            hint = "write '.' between operands and what is done to them after ';;': A[m] . B[m] ;; M mul"
+            if self.peek().text == "(":
+                hint = "write the function alone and its values behind it: sum(X[m, n], n)"
+            raise self.fail(f"{self._found()} after the end of the expression", hint)
         accessed = {v for o in (output, *operands) for v in o.variables}
         operands = [
             Position(affine([(o.name, 1)])) if isinstance(o, Scalar) and o.name in accessed else o
@@ -175,7 +179,9 @@ class Reader:
         """TENSOR[index, ...]."""
         at = self.here
         name = self.name(what)
-        self.need("[", f"tensor {name}")
+        self.need(
+            "[", f"tensor {name}", f"write its indices in brackets: {name}[m, n], {name}[] for one number"
+        )
         indices: list[Index] = []
         while not self.take("]"):
             if indices:
@@ -247,7 +253,9 @@ class Reader:
         divisor = self.parts_of(name) if self.take("//") else 1
         modulus = self.parts_of(name) if self.take("%") else 0
         if is_inside:
-            self.need(")", "what is taken of an index", UNSAID["part"])
+            self.need(
+                ")", "what is taken of an index", UNSAID["round" if self.peek().text in "+-" else "part"]
+            )
         return Digit(name, divisor, modulus) if divisor != 1 or modulus else name
 
     def parts_of(self, name: str) -> int | str:
@@ -283,11 +291,13 @@ class Reader:
             value = self.number()
             self.need(")", "const")
             return Scalar(value=value)
-        if token.kind == "name" and token.text != "inf":
+        if token.kind == "name" and token.text not in WORDS:
             if self.peek(1).text == "[":
                 return self.access("an operand")
             self.at += 1
             return Scalar(token.text)
+        if token.text in INSTEAD:
+            raise self.fail(f"{self._found()} where a number is needed", INSTEAD[token.text])
         return Scalar(value=self.number())
 
     def actions(self, operands: int) -> tuple[str, str]:
@@ -344,7 +354,7 @@ class Reader:
 
 
 def _count(op: Operator) -> str:
-    return {0: "two or more operands", 1: "one operand", 2: "two operands"}[op.arity]
+    return ("two or more operands", "one operand", "two operands", "three operands")[op.arity]
 
 
 def read_einsum(text: str, place: Place = NOWHERE, called: str = "einsum.expressions") -> Einsum:

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from ...errors import SpecError
-from .ast import Affine, Cascade, Digit, Einsum, Iterate, Tensor, block_extent, is_variable
+from .ast import (
+    Access,
+    Affine,
+    Cascade,
+    Digit,
+    Einsum,
+    Iterate,
+    Operand,
+    Position,
+    Scalar,
+    Step,
+    Tensor,
+    block_extent,
+    is_variable,
+)  # fmt: skip
 from .carried import with_blocks
 from .digits import without_digits
+from .operators import OPERATORS
 from .shorthand import written_out
 
 
@@ -23,21 +39,53 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
         SpecError: if a rank has none or two, or what an iteration writes lies outside its tensor.
     """
     known = merged_sizes(cascade, sizes or {})
-    held = {**_reached(known), **known.sizes}
-    known = replace(known, sizes=held)
-    for tensor, rank in ((t, r) for t in cascade.tensors.values() for r in t.ranks):
-        if rank not in held:
-            hint = _capitals(tensor, rank, known) or _ways_to_give(rank)
-            raise SpecError(f"rank {rank} of {tensor.name} has no extent", hint=hint).located(
-                str(tensor.place), "einsum.shape"
-            )
+    known = replace(known, sizes={**_reached(known), **known.sizes})
+    known = replace(known, sizes={**_kept(known), **known.sizes})
+    if missing := next(
+        ((t, r) for t in cascade.tensors.values() for r in t.ranks if r not in known.sizes), None
+    ):
+        raise _no_extent(*missing, known)
     for einsum, block in known.walk():
         _extents(einsum, block, known)
-    known = with_blocks(known)
+    known = with_blocks(_with_numbers(known))
     parted = without_digits(known)
     for einsum, block in parted.walk():
         _check_bounds(einsum, _extents(einsum, block, parted), parted)
     return written_out(parted)
+
+
+def _with_numbers(cascade: Cascade) -> Cascade:
+    """A cascade with numbers for what extents alone decide, such as the count of a mean."""
+    known: dict[str, Scalar] = {}
+    steps: list[Step] = []
+    for step in cascade.steps:
+        step = step.with_body([_counted(einsum, known, cascade.sizes) for einsum in step.body])
+        if isinstance(step, Einsum) and step.name not in cascade.outputs and _is_number(step):
+            known[step.name] = Scalar(value=OPERATORS[step.map_op].on(*(o.value for o in step.operands)))  # type: ignore[union-attr]
+        else:
+            steps.append(step)
+    tensors = {name: tensor for name, tensor in cascade.tensors.items() if name not in known}
+    return replace(cascade, tensors=tensors, steps=tuple(steps))
+
+
+def _counted(einsum: Einsum, known: Mapping[str, Scalar], sizes: Mapping[str, int]) -> Einsum:
+    """An Einsum with numbers for extents and for what is known; by a number it multiplies."""
+
+    def number(operand: Operand) -> Operand:
+        if isinstance(operand, Position) and not (at := operand.index.at(sizes)).terms:
+            return Scalar(value=at.constant)
+        return known.get(operand.tensor, operand) if isinstance(operand, Access) else operand
+
+    *others, last = map(number, einsum.operands)
+    if einsum.map_op == "divide" and isinstance(last, Scalar) and not last.name and last.value:
+        return replace(einsum, map_op="multiply", operands=(*others, Scalar(value=1.0 / last.value)))
+    return replace(einsum, operands=(*others, last))
+
+
+def _is_number(einsum: Einsum) -> bool:
+    """Whether an Einsum writes one number, which its operator makes of numbers."""
+    is_one = not einsum.output.indices and einsum.map_op and not (einsum.condition or einsum.reduce_op)
+    return bool(is_one) and all(isinstance(o, Scalar) and not o.name for o in einsum.operands)
 
 
 def merged_sizes(cascade: Cascade, sizes: Mapping[str, int]) -> Cascade:
@@ -82,13 +130,28 @@ def _axes(cascade: Cascade, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[t
 
 
 def _reached(cascade: Cascade) -> dict[str, int]:
-    """Extents of ranks that have none, and that no variable indexes alone: as far as indices reach from 0."""
+    """Extents of ranks that have none: as far as indices that are no variable alone reach from 0.
+
+    Numbers count where something is written.
+    """
     reaches: dict[str, int] = {}
-    axes = ((e, rank, i) for e in cascade.einsums for a in e.every_access for rank, i in cascade.axes(a))
-    for einsum, rank, index in axes:
-        if rank not in cascade.sizes and isinstance(index, Affine) and index.variables and not index.plain:
+    axes = ((e, a, rank, i) for e in cascade.einsums for a in e.every_access for rank, i in cascade.axes(a))
+    for einsum, access, rank, index in axes:
+        may_tell = bool(index.variables) or access is einsum.output
+        if rank not in cascade.sizes and isinstance(index, Affine) and may_tell and not index.plain:
             reaches[rank] = max(reaches.get(rank, 0), _reach(index.at(cascade.sizes), cascade, einsum))
     return {rank: reach for rank, reach in reaches.items() if reach}
+
+
+def _kept(cascade: Cascade) -> dict[str, int]:
+    """Extents of ranks that have none: those of the variables that index them where they are written."""
+    kept: dict[str, int] = {}
+    for einsum in cascade.einsums:
+        known = replace(cascade, sizes={**cascade.sizes, **kept})
+        axes = [(r, i.plain) for r, i in known.axes(einsum.output) if r not in known.sizes and i.plain]
+        with suppress(KeyError):
+            kept |= {rank: known.extent(variable, einsum) for rank, variable in axes}
+    return kept
 
 
 def _reach(index: Affine, cascade: Cascade, einsum: Einsum) -> int:
@@ -107,13 +170,22 @@ def _values(name: str, cascade: Cascade, einsum: Einsum) -> int:
     return min(extent, ends // divisor) if ends else extent
 
 
-def _capitals(tensor: Tensor, rank: str, cascade: Cascade) -> str:
-    """The hint where a tensor is indexed by an extent, which stands for one element beyond the last."""
+def _no_extent(tensor: Tensor, rank: str, cascade: Cascade) -> SpecError:
+    """An error about a rank of a tensor, with what indexes it where no variable does alone."""
     accesses = (a for e in cascade.einsums for a in e.every_access if a.tensor == tensor.name)
-    axes = (axis for access in accesses for axis in cascade.axes(access))
-    names = next((i.extents for r, i in axes if r == rank and isinstance(i, Affine) and i.extents), ())
-    sentence = "{0} is the extent of a rank; write the variable that runs over it in small letters: {1}"
-    return sentence.format(names[0], names[0].lower()) if names else ""
+    indices = [index for access in accesses for own, index in cascade.axes(access) if own == rank]
+    hint, which = _ways_to_give(rank), ""
+    if indices and not any(index.plain for index in indices):
+        which = f", which {' and '.join(dict.fromkeys(map(str, indices)))} indexes,"
+    # an extent stands for one element beyond the last
+    if extents := next((i.extents for i in indices if isinstance(i, Affine) and i.extents), ()):
+        hint = (
+            f"{extents[0]} is the extent of a rank; write the variable that runs over it in small letters: "
+        )
+        hint += extents[0].lower()
+    error = SpecError(f"rank {rank} of {tensor.name}{which} has no extent", hint=hint)
+    error.located(str(tensor.place), "einsum.shape")
+    return error
 
 
 def _ways_to_give(rank: str) -> str:
@@ -163,11 +235,10 @@ def _check_bounds(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) 
         is_outside = high < 0 or low >= size
         if (is_outside and not is_padding) or (not may_leave and (low < 0 or high >= size)):
             where = f"runs from {low} to {high}" if low < high else "lies outside"
-            error = SpecError(
-                f"the index {index} of {access.tensor} {where}; rank {rank} has {size} elements",
-                hint="change the extents, or the index",
-            )
-            raise einsum.located(error, access)
+            problem = f"the index {index} of {access.tensor} {where}; rank {rank} has {size} elements"
+            is_last = not index.terms and index.constant < 0
+            hint = f"count from 0: {size + index.constant}" if is_last else "change the extents, or the index"
+            raise einsum.located(SpecError(problem, hint=hint), access)
 
 
 def runs_of(cascade: Cascade) -> Iterator[tuple[Einsum, dict[str, int]]]:

@@ -21,6 +21,7 @@ _IMPLICIT = re.compile(r"\s*[A-Za-z]+(\s*,\s*[A-Za-z]+)+\s*")
 _YAML = re.compile(r"^\s*einsum\s*:", re.M)
 # one expression of a text; ";;" stands before its operators, ";" and the end of a line behind it
 _EXPRESSION = re.compile(r"(?:[^\n;]|;;)+")
+_COMMENT = re.compile("#.*")
 _NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXY"
 
 
@@ -39,7 +40,7 @@ def spec_from(given: Any, scalars: Mapping[str, float] | None = None, outputs: S
         FileError: if the file cannot be read.
         UsageError: if scalars or outputs are given beside anything but expressions.
     """
-    if isinstance(given, str) and "=" in given and "[" in given and not _YAML.search(given):
+    if isinstance(given, str) and "=" in given and not (_YAML.search(given) or _is_file(given)):
         return spec_of_cascade(_from_expressions(given, scalars or {}, tuple(outputs)))
     option = "scalars" if scalars else "outputs" if outputs else ""
     if option:
@@ -59,6 +60,11 @@ def spec_from(given: Any, scalars: Mapping[str, float] | None = None, outputs: S
         # JSON is YAML; what it has no form for is told as the text that it is
         return read_spec(Source(json.dumps(given, default=str)))
     raise UsageError(f"a specification is a text, a path, a dict or a Cascade, no {type(given).__name__}")
+
+
+def _is_file(text: str) -> bool:
+    """Whether a text is the path of a file."""
+    return "\0" not in text and "[" not in text and exists(text)
 
 
 def _from_text(text: str) -> Spec:
@@ -121,6 +127,7 @@ def _misread(terms: Sequence[str], arrow: str, right: str) -> tuple[str, str]:
 
 
 def _from_expressions(text: str, scalars: Mapping[str, float], outputs: tuple[str, ...]) -> Cascade:
+    text = _COMMENT.sub(lambda comment: " " * len(comment[0]), text)
     matches = [match for match in _EXPRESSION.finditer(text) if match[0].strip()]
     taken = {*NAME.findall(text)}
     read = [read_expression(e[0], _place(text, e.start()), "einsum.expressions", taken) for e in matches]

@@ -8,134 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import reduce
 from itertools import count, pairwise
 from math import inf
 from re import compile as pattern
 
-from ...errors import SpecError
-from .ast import NOWHERE, Access, Condition, Einsum, Operand, Place, Position, Scalar, affine
-from .expressions import RELATIONS, UNSAID, Reader
+from ...errors import SpecError, nearest
+from .ast import NOWHERE, Access, Affine, Condition, Digit, Einsum, Operand, Place, Position, Scalar, affine
+from .expressions import RELATIONS, Reader
+from .functions import COMPOSED, FUNCTIONS, INSTEAD, REDUCING
 from .operators import OPERATORS, operator_named
+from .subexpressions import (
+    ONE,
+    PRODUCT,
+    Choice,
+    Part,
+    Term,
+    chosen,
+    combined,
+    is_summed_behind,
+    number,
+    raised,
+    where,
+)
 
 NAME = pattern(r"[A-Za-z_]\w*")
-# functions that reduce what stands first over the variables behind it
-REDUCING = {"sum": "add", "max": "maximum", "min": "minimum", "prod": "multiply", "argmax": "argmax",
-            "argmin": "argmin"}  # fmt: skip
-# functions of x over n, as formulas; N is the number of values
-COMPOSED = {
-    "mean": "sum(x, n) / N",
-    "var": "mean((x - mean(x, n))**2, n)",
-    "std": "sqrt(var(x, n))",
-    "norm": "sqrt(sum(x**2, n))",
-    "logsumexp": "max(x, n) + log(sum(exp(x - max(x, n)), n))",
-    "softmax": "exp(x - max(x, n)) / sum(exp(x - max(x, n)), n)",
-}
-POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
+POWERS = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
+# whole exponents up to which a power is made of products
+MOST_FACTORS = 16
 SUMS, PRODUCTS = {"+": "add", "-": "subtract"}, {"*": "multiply", "/": "divide"}
 COMPARED = {"==": "equal", "!=": "not_equal", ">": "greater", ">=": "greater_equal", "<": "less",
             "<=": "less_equal"}  # fmt: skip
-OPPOSITE = {"==": "!=", "!=": "==", ">": "<=", ">=": "<", "<": ">=", "<=": ">"}
-# what is written for signs and words of other languages
-INSTEAD = {
-    "@": "write Z[m, n] = A[m, k] * B[k, n]",
-    "where": "write X[m, n] if m >= n else 0, or of values (X[m] > 0) * X[m]",
-    "cos": "write sin(x + 1.5707963), with angles reduced to -pi to pi",
-    "tan": "write sin(x) / sin(x + 1.5707963), with angles reduced to -pi to pi",
-    "clip": "write min(max(X[m, n], 0), 1)",
-    "cumsum": "write an iterate block: S[t+1, m] = S[t, m] + X[t, m]",
-    "sort": "write Z[m, k] = X[m, n] ;; V topk, with as many k as n: the largest come first",
-}
 # words for what an operator computes, in names of tensors
-RESULTS = {"multiply": "product", "add": "sum", "subtract": "difference", "divide": "quotient",
-           "maximum": "max", "minimum": "min", "subtract_exp": "exp", "": "masked"}  # fmt: skip
-ONE = Scalar(value=1.0)
-
-
-@dataclass(frozen=True)
-class Term:
-    """What an operator computes of operands and other terms."""
-
-    op: str  # its name; "" for what only reduces
-    parts: tuple[Term | Operand, ...]  # in order
-    reduce_op: str = ""  # over variables; "" for none
-    over: tuple[str, ...] = ()  # these
-    condition: Condition | None = None  # where it counts before it is reduced; None for everywhere
-    otherwise: float = 0.0  # the value elsewhere
-    at: int = field(default=0, compare=False)  # its column, for messages
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Rank variables that it has values for."""
-        asked = self.condition.variables if self.condition else ()
-        every = dict.fromkeys((*(v for part in self.parts for v in part.variables), *asked))
-        return tuple(v for v in every if v not in self.over)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is the operator's result, neither reduced nor anything else elsewhere."""
-        return not self.reduce_op and self.condition is None
-
-    @property
-    def mapped(self) -> Term:
-        """It before it is reduced."""
-        return replace(self, reduce_op="", over=())
-
-    def terms(self) -> Iterator[Term]:
-        """It and the terms within it."""
-        yield self
-        for part in self.parts:
-            yield from part.terms() if isinstance(part, Term) else ()
-
-
-Part = Term | Operand
-# one value where a condition holds, another elsewhere
-Choice = Callable[[Part, Part], Part]
-
-
-def _number(part: Part) -> float | None:
-    return part.value if isinstance(part, Scalar) and not part.name else None
-
-
-def combined(op: str, parts: Sequence[Part], at: int) -> Part:
-    """What an operator computes of parts: a number, or a term; products of products are one."""
-    is_nary = op in ("multiply", "add")
-    if is_nary and len(parts) == 1:
-        return parts[0]
-    numbers = [n for n in map(_number, parts) if n is not None]
-    function = OPERATORS[op].function
-    if len(numbers) == len(parts) and not (op in ("divide", "reciprocal") and not numbers[-1]):
-        return Scalar(value=float(reduce(function, numbers) if len(numbers) > 1 else function(*numbers)))
-    first = parts[0]
-    if op == "exp" and isinstance(first, Term) and first.op == "subtract" and first.is_plain:
-        return replace(first, op="subtract_exp")
-    if is_nary:
-        inner = [p.parts if isinstance(p, Term) and p.op == op and p.is_plain else (p,) for p in parts]
-        parts = [own for every in inner for own in every]
-    return Term(op, tuple(parts), at=at)
-
-
-def where(condition: Condition, value: Part, other: Part) -> Part:
-    """A value where a comparison of indices holds, another elsewhere."""
-    otherwise, opposite = _number(other), replace(condition, relation=OPPOSITE[condition.relation])
-    if otherwise is None and _number(value) is not None:
-        return where(opposite, other, value)
-    if otherwise is None:
-        zero, at = Scalar(value=0.0), value.at if isinstance(value, Term) else 0
-        return combined("add", (where(condition, value, zero), where(opposite, other, zero)), at)
-    if isinstance(value, Term) and value.is_plain:
-        return replace(value, condition=condition, otherwise=otherwise)
-    return Term("", (value,), condition=condition, otherwise=otherwise)
-
-
-def factors(part: Part) -> list[Operand]:
-    """Operands that make zero of a term where they are zero: those of a product, masked or not."""
-    if not isinstance(part, Term):
-        return [part]
-    if part.over or part.op not in ("", "multiply"):
-        return []
-    return [p for p in part.parts if not isinstance(p, Term)] if part.op else factors(part.parts[0])
+RESULTS = {"multiply": "product", "add": "sum", "subtract": "difference", "divide": "quotient", "": "masked",
+           "maximum": "max", "minimum": "min", "subtract_exp": "exp", "where": "chosen"}  # fmt: skip
+# what stands behind a condition
+BEHIND = ("and", "or", "else", ")", ",", "")
 
 
 class FormulaReader(Reader):
@@ -151,9 +60,10 @@ class FormulaReader(Reader):
         super().__init__(text, place, called)
         # names within brackets are variables, and in capitals their extents, wherever else they stand
         self.indexing, depth = set[str](), 0
-        # what x and n stand for in a composed function
-        self.bound: Part | None = None
+        # what names, and n, stand for in a composed function
+        self.bound: Mapping[str, Part] = {}
         self.over: Sequence[str] = ()
+        self.is_added = False
         for token, then in pairwise([*self.tokens, self.peek(len(self.tokens))]):
             depth += (token.text == "[") - (token.text == "]")
             if depth and token.kind == "name" and then.text != "[":
@@ -164,11 +74,11 @@ class FormulaReader(Reader):
         if any(token.text in (".", ";;") for token in self.tokens):
             return False
         try:
-            self.access("the output")
+            output = self.access("the output")
             self.need("=", "the output")
-            self.operand()
+            lost = {*self.operand().variables} - {*output.variables}
             self.choice()
-            return self.peek().kind != "end"
+            return self.peek().kind != "end" or bool(lost)
         except SpecError:
             return True
         finally:
@@ -177,7 +87,9 @@ class FormulaReader(Reader):
     def formula(self) -> Part:
         """What the output is."""
         self.output = self.access("the output")
-        self.need("=", "the output", "write '='; what has variables that the output lacks is summed")
+        self.is_added = self.take("+=")
+        if not self.is_added:
+            self.need("=", "the output", "write '='; what has variables that the output lacks is summed")
         value = self.value()
         if self.peek().kind != "end":
             hint = INSTEAD.get(self.peek().text, "write '*' between factors")
@@ -217,29 +129,54 @@ class FormulaReader(Reader):
         return lambda value, rest: one(other(value, rest), rest)
 
     def asked(self) -> Choice:
-        """One comparison of indices, a chain of them, its contrary, or what stands in parentheses."""
+        """One comparison, a chain of them, its contrary, or what stands in parentheses."""
         if self.take("not"):
             inner = self.asked()
             return lambda value, rest: inner(rest, value)
-        if self.take("("):
-            inner = self.either()
-            self.need(")", "a condition")
-            return inner
+        at = self.at
+        for read in (self.grouped, self.of_indices):
+            if choice := self.whole(read):
+                return choice
+            self.at = at
+        return self.of_values()
+
+    def whole(self, read: Callable[[], Choice]) -> Choice | None:
+        """A condition behind which another, or the value elsewhere, stands; None if it is read otherwise."""
+        with suppress(SpecError):
+            choice = read()
+            return choice if self.peek().text in BEHIND else None
+        return None
+
+    def of_values(self) -> Choice:
+        """What values are, which are compared or not zero."""
+        truth = self.compared()
+        return lambda value, rest: chosen(truth, value, rest)
+
+    def grouped(self) -> Choice:
+        """Conditions in parentheses."""
+        self.need("(", "a condition")
+        inner = self.either()
+        self.need(")", "a condition")
+        return inner
+
+    def of_indices(self) -> Choice:
+        """A chain of comparisons of indices."""
         chain = [self.condition()]
         while self.peek().text in RELATIONS:
             relation = self.tokens[self.at].text
             self.at += 1
             chain.append(Condition(chain[-1].right, relation, self.affine()))
-        if self.peek().text == "[":
-            raise self.fail(f"{self._found()} in a condition, which compares indices", UNSAID["comparison"])
         return lambda value, rest: reduce(lambda kept, one: where(one, kept, rest), chain, value)
 
     def compared(self) -> Part:
-        """A sum, or a comparison of two: one where it holds, zero elsewhere."""
-        at, left = self.here, self.total()
-        op = COMPARED.get(self.peek().text, "")
-        self.at += bool(op)
-        return combined(op, (left, self.total()), at) if op else left
+        """A sum, or a chain of comparisons: one where all hold, zero elsewhere."""
+        at, left, every = self.here, self.total(), list[Part]()
+        while op := COMPARED.get(self.peek().text, ""):
+            self.at += 1
+            right = self.total()
+            every.append(combined(op, (left, right), at))
+            left = right
+        return combined("multiply", every, at) if every else left
 
     def condition(self) -> Condition:
         """A comparison of variables that tensors of the expression are indexed by."""
@@ -272,9 +209,9 @@ class FormulaReader(Reader):
         above, below = self.chain(PRODUCTS, "multiply", self.power)
         if above is None or below is None:
             return above or ONE
-        if divisor := _number(below):
+        if divisor := number(below):
             return combined("multiply", (above, Scalar(value=1 / divisor)), at)
-        is_one = _number(above) == 1
+        is_one = number(above) == 1
         return combined("reciprocal", (below,), at) if is_one else combined("divide", (above, below), at)
 
     def power(self) -> Part:
@@ -286,9 +223,10 @@ class FormulaReader(Reader):
         if not self.take("**"):
             return base
         exponent = self.power()
-        if exponent == ONE:
-            return base
-        op = POWERS.get(_number(exponent) or 0.0)
+        power = number(exponent) or 0.0
+        if power in range(1, MOST_FACTORS + 1):
+            return raised(base, int(power), at)
+        op = POWERS.get(power)
         return combined(op, (base,), at) if op else combined("power", (base, exponent), at)
 
     def factor(self) -> Part:
@@ -306,8 +244,8 @@ class FormulaReader(Reader):
             return inner
         if token.kind == "name" and then.text == "(" and token.text != "const":
             return self.call()
-        if self.bound is not None and self.take("x"):
-            return self.bound
+        if self.take(token.text if token.text in self.bound else "()"):
+            return self.bound[token.text]
         if self.over and self.take("N"):
             return combined("multiply", [Position(affine([(v.upper(), 1)])) for v in self.over], self.here)
         if token.text in self.indexing and then.text != "[":
@@ -319,10 +257,12 @@ class FormulaReader(Reader):
         at = self.here
         name = self.name("a function")
         self.need("(", name)
+        if name == "where":
+            return self.where()
         values = [self.value()]
         while self.take(","):
             values.append(self.value())
-        self.need(")", name)
+        self.need(")", name, f"write the variables alone: {name}(..., n)" if self.peek().text == "=" else "")
         if len(values) == 2 and isinstance(values[0], Position) and isinstance(values[1], Term | Access):
             values.reverse()
         over = [p.index.plain for p in values[1:] if isinstance(p, Position) and p.index.plain]
@@ -332,13 +272,56 @@ class FormulaReader(Reader):
             lost = [v for v in values[0].variables if v not in self.output.variables]
             return self.reduced(name, values[0], over or lost, at)
         op = operator_named(name)
+        if name in FUNCTIONS and not (op and self.bound):
+            return self.function(name, values, at)
         if op is None:
-            known = ", ".join(sorted({*REDUCING, *COMPOSED, *OPERATORS}))
-            raise self.fail(f"{name} is no function", INSTEAD.get(name, f"use one of {known}"), at)
+            known = sorted({*REDUCING, *COMPOSED, *FUNCTIONS, *OPERATORS})
+            close = " or ".join(nearest(name, known)) or f"one of {', '.join(known)}"
+            raise self.fail(f"{name} is no function", INSTEAD.get(name, f"write {close}"), at)
         if op.arity not in (0, len(values)):
             problem = f"{name} takes {op.arity} value{'s' * (op.arity > 1)}; {len(values)} are given"
             raise self.fail(problem, at=at)
         return combined(op.name, values, at)
+
+    def where(self) -> Part:
+        """The rest of where(CONDITION, value, value)."""
+        choose = self.either()
+        self.need(",", "where")
+        value = self.value()
+        self.need(",", "where")
+        other = self.value()
+        self.need(")", "where")
+        return choose(value, other)
+
+    def function(self, name: str, values: Sequence[Part], at: int) -> Part:
+        """What a function of single values is."""
+        takes, formula = FUNCTIONS[name]
+        names, numbers = zip(
+            *(n.split(" = ") if "=" in n else (n, "") for n in takes.split(", ")), strict=True
+        )
+        every = [*values, *(Scalar(value=float(n)) for n in numbers[len(values) :] if n)]
+        if len(every) != len(names):
+            raise self.fail(f"{name} takes {takes}; {len(values)} are given", f"write {name}({takes})", at)
+        return self.composed(formula, dict(zip(names, every, strict=True)), at)
+
+    def composed(self, formula: str, bound: Mapping[str, Part], at: int, over: Sequence[str] = ()) -> Part:
+        """What a formula is, given what its names stand for."""
+        own = FormulaReader(formula)
+        own.output, own.bound, own.over = self.output, bound, tuple(over)
+        value = own.value()
+        return replace(value, at=at) if isinstance(value, Term) else value
+
+    def line_with_sum(self, at: int, variable: str) -> str:
+        """The formula with a sum around the term that begins at a column."""
+        depth, end = 0, len(self.text)
+        for before, token in pairwise(token for token in self.tokens if token.at >= at):
+            depth += (before.text in "([") - (before.text in ")]")
+            is_sign = token.text in "+-" and before.text not in ("*", "/", "**")
+            if not depth and (is_sign or token.text in (*BEHIND, "if", *RELATIONS)):
+                end = token.at
+                break
+        term = self.text[at:end].rstrip()
+        return f"{self.text[:at]}sum({term}, {variable}){self.text[at + len(term) :]}".strip()
 
     def reduced(self, name: str, value: Part, over: Sequence[str], at: int) -> Part:
         """A value reduced over variables."""
@@ -350,9 +333,7 @@ class FormulaReader(Reader):
             )
             raise self.fail(problem, f"write {name}(..., {inner})", at)
         if name in COMPOSED:
-            own = FormulaReader(COMPOSED[name])
-            own.output, own.bound, own.over = self.output, value, tuple(over)
-            return own.value()
+            return self.composed(COMPOSED[name], {"x": value}, at, over)
         if isinstance(value, Term) and not value.reduce_op:
             return replace(value, reduce_op=REDUCING[name], over=tuple(over))
         return Term("", (value,), REDUCING[name], tuple(over), at=at)
@@ -371,7 +352,14 @@ class Formula:
         value = reader.formula()
         self.output = reader.output
         value = self.summed(value)
-        self.whole = value if isinstance(value, Term) else Term("", (value,))
+        # what is reduced over a variable of the output is the same along it
+        is_whole = isinstance(value, Term) and not {*value.over} & {*self.output.variables}
+        self.whole = value if isinstance(value, Term) and is_whole else Term("", (value,))
+        self.every = {*self.whole.terms()}
+        if reader.is_added:
+            self.whole = self.added()
+        elif self.whole.is_plain and self.whole.op in PRODUCT and self.is_part_lost():
+            self.whole = replace(self.whole, reduce_op="add")
         self.every = {*self.whole.terms()}
         self.einsums: list[Einsum] = []
         # by what they are
@@ -383,11 +371,35 @@ class Formula:
         return [*self.einsums, replace(last, text=self.reader.text.strip())]
 
     def einsum(self, output: Access, term: Term) -> Einsum:
-        """The Einsum that writes a term."""
+        """The Einsum that writes a term; what is reduced for it is written before what it computes last."""
+        for part in sorted(
+            term.parts, key=lambda p: not (isinstance(p, Term) and any(t.over for t in p.terms()))
+        ):
+            self.operand(part)
         return Einsum(
             output, tuple(map(self.operand, term.parts)), term.op, term.reduce_op, term.condition,
-            term.otherwise, place=self.reader.place,
+            term.otherwise, place=self.reader.place, formula=self.reader.text.strip(),
         )  # fmt: skip
+
+    def is_part_lost(self) -> bool:
+        """Whether the output has parts alone of a variable of which operands have all, or other parts."""
+        kept = {name for i in self.output.indices if isinstance(i, Affine) for name, _ in i.terms}
+        parts = {name.variable for name in kept if isinstance(name, Digit)} - kept
+        accesses = (p for t in self.every for p in t.parts if isinstance(p, Access))
+        names = {n for a in accesses for i in a.indices if isinstance(i, Affine) for n, _ in i.terms} - kept
+        return any((n.variable if isinstance(n, Digit) else n) in parts for n in names)
+
+    def added(self) -> Term:
+        """What `+=` adds up: what falls to the same place, or what is summed anyhow."""
+        if self.whole.reduce_op == "add":
+            return self.whole
+        if not self.output.gathers:
+            problem = f"{self.output} += sums nothing: every variable stands on the left"
+            hint = "write '='; what is added to another tensor needs a name of its own: T[m] = S[m] + X[m]"
+            raise self.reader.fail(problem, hint, 0)
+        return (
+            Term("", (self.whole,), "add") if self.whole.reduce_op else replace(self.whole, reduce_op="add")
+        )
 
     def summed(self, part: Part) -> Part:
         """A term with its sums over what the output has not; sums of terms are summed each by itself."""
@@ -404,9 +416,12 @@ class Formula:
             return replace(part, parts=tuple(map(self.summed, part.parts)))
         if part.op == "divide" and part.is_plain and not {*lost} & {*part.parts[1].variables}:
             return replace(part, parts=(self.summed(part.parts[0]), part.parts[1]))
-        unclear = next((v for v in lost if not any(v in p.variables for p in factors(part))), "")
-        if unclear:
-            hint = f"write sum(..., {unclear}) around what is summed, or {unclear} on the left"
+        if part.op == "where" and part.is_plain and not {*lost} & {*part.parts[0].variables}:
+            return replace(part, parts=(part.parts[0], *map(self.summed, part.parts[1:])))
+        if unclear := next((v for v in lost if not is_summed_behind(part, v)), ""):
+            clear = [t for t in part.terms() if is_summed_behind(t, unclear)]
+            lines = (self.reader.line_with_sum(t.at, unclear) for t in (part, *clear[:1]))
+            hint = f"write {' or '.join(dict.fromkeys(lines))}"
             raise self.reader.fail(f"it is not clear where {unclear} is summed", hint, part.at)
         return replace(part, reduce_op="add", over=tuple(lost))
 

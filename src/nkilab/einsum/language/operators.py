@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,14 @@ class Operator:
     is_commutative: bool = False  # whether its operands may be swapped
     alu: str = ""  # operator of VectorE that computes it; "" if none does
     activation: str = ""  # function of ScalarE that computes it; "" if none does
-    # what it is made of where no engine has it: (operator, positions) with -1 for the step before
+    is_truth: bool = False  # whether it gives 1 or 0
+    # what it is made of where no engine has it: (operator, positions) with -1 for the step before, -2 for -1
     steps: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    def on(self, *numbers: float) -> float:
+        """What it makes of numbers."""
+        is_nary = not self.arity and len(numbers) > 1
+        return float(reduce(self.function, numbers) if is_nary else self.function(*numbers))
 
 
 def _truth(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,15 +51,21 @@ _BINARY = (
     Operator("subtract_exp", 2, lambda a, b: np.exp(a - b), steps=(("subtract", (0, 1)), ("exp", (-1,)))),
     Operator("logexp", 2, lambda a, b: np.log(a) + b, steps=(("log", (0,)), ("add", (-1, 1)))),
     *(
-        Operator(name, 2, _truth(getattr(np, name)), is_commutative=name.endswith("equal"), alu=name)
-        for name in ("equal", "not_equal")
-    ),
-    *(
-        Operator(name, 2, _truth(getattr(np, name)), alu=name)
-        for name in ("greater", "greater_equal", "less", "less_equal")
+        Operator(name, 2, _truth(getattr(np, name)), None, is_even, name, is_truth=True)
+        for name, is_even in (
+            ("equal", True),
+            ("not_equal", True),
+            ("greater", False),
+            ("greater_equal", False),
+            ("less", False),
+            ("less_equal", False),
+        )
     ),
     Operator("power", 2, np.power, alu="power"),
+    Operator("mod", 2, np.mod, alu="mod"),
 )
+# the second where the first is not zero, else the third
+_TERNARY = (Operator("where", 3, lambda a, b, c: np.where(np.asarray(a) != 0, b, c)),)
 _UNARY = (
     Operator("negative", 1, np.negative, steps=(("multiply", (0, -2)),)),
     Operator("reciprocal", 1, np.reciprocal, activation="reciprocal"),
@@ -60,13 +73,15 @@ _UNARY = (
         Operator(name, 1, ACTIVATIONS[name].function, activation=name)
         for name in (
             "exp", "log", "sqrt", "rsqrt", "square", "abs", "sign", "relu", "sigmoid", "silu", "gelu", "tanh",
-            "gelu_apprx_tanh", "softplus", "mish", "erf", "sin", "arctan",
+            "gelu_apprx_tanh", "softplus", "mish", "erf", "sin", "arctan", "gelu_dx", "silu_dx",
+            "erf_dx",
         )
     ),
 )  # fmt: skip
-OPERATORS: dict[str, Operator] = {op.name: op for op in (*_NARY, *_BINARY, *_UNARY)}
+OPERATORS: dict[str, Operator] = {op.name: op for op in (*_NARY, *_BINARY, *_TERNARY, *_UNARY)}
 ALIASES = {"mul": "multiply", "max": "maximum", "min": "minimum", "sub": "subtract", "div": "divide",
-           "true_divide": "divide", "neg": "negative", "eq": "equal"}  # fmt: skip
+           "true_divide": "divide", "neg": "negative", "eq": "equal", "pow": "power", "swish": "silu",
+           "remainder": "mod"}  # fmt: skip
 # What is no name of an operator, and which one is meant.
 SYNONYMS = {"sum": "add", "plus": "add", "minus": "subtract", "prod": "multiply", "product": "multiply",
             "times": "multiply"}  # fmt: skip

@@ -141,9 +141,8 @@ class _Expansion:
         """Sums of what falls to the same place: products with ones where the index is that place."""
         if einsum.reduce_op != "add":
             problem = "is written where a tensor says, perhaps twice"
-            raise _refused(
-                replace(einsum, reduce_op=""), problem, "write ';; V add': what falls together is added up"
-            )
+            hint = f"write {einsum.output} += ..., or ';; V add': what falls together is added up"
+            raise _refused(replace(einsum, reduce_op=""), problem, hint)
         before, operands = list[Einsum](), tuple(einsum.operands)
         if einsum.map_op not in ("", "multiply") or einsum.condition is not None:
             values = self.tensor(einsum, "values", *_right(einsum))

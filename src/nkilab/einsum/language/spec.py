@@ -229,6 +229,10 @@ def check_einsum(einsum: Einsum, cascade: Cascade) -> None:
             )
         if told:
             raise einsum.located(SpecError(told, hint=hint), access)
+    if einsum.output.gathers and next(e for e in cascade.einsums if e.name == einsum.name) is not einsum:
+        told = f"{einsum.name} is written before, and a sum by index begins at zero"
+        hint = f"sum into a tensor of its own, and add it: T[...] = {einsum.name}[...] + U[...]"
+        raise einsum.located(SpecError(told, hint=hint))
     for operand in einsum.operands:
         name = getattr(operand, "name", "")
         if name and name not in cascade.scalars:

@@ -239,7 +239,7 @@ class PlaneNest(Nest):
     def keep(self, einsum: Einsum, value: Value, tile: Tile, along: Partial | None = None) -> None:
         """Write a value where the tensor lies."""
         target = self.targets[einsum.name]
-        value = self.widened(value, tile) if value.is_scalar else value
+        value = tile.widened(value) if value.is_scalar else value
         if target.tile is not None:
             self.into(value, self.place_in(target, einsum), tile, along)
             target.tile.changed()
@@ -297,11 +297,11 @@ class PlaneNest(Nest):
         einsum = one.einsum
         inside = [v for v in self.planes.axes if v in einsum.reduced]
         if not inside:
-            wide = self.widened(value, tile) if value.is_scalar else value
+            wide = tile.widened(value) if value.is_scalar else value
             total = wide if one.is_single else tile.node(einsum.reduce_op, (Value(view=one.into), wide))
             tile.into(total, one.into)
         else:
-            view = tile.view(self.widened(value, tile) if value.is_scalar else value)
+            view = tile.view(tile.widened(value) if value.is_scalar else value)
             part = one.into if one.is_single else self.new("partial", without=einsum.reduced)
             op = OPERATORS[einsum.reduce_op].alu
             self.ctx.build.add(nodes.Reduce(part, op, self.inside_last(view, inside), len(inside)))

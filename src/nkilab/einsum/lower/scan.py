@@ -82,8 +82,13 @@ class Scans:
     # what a tile hands to the next
 
     def inside(self, einsum: Einsum) -> list[str]:
-        """Variables of a recurrence that loops inside of that over the columns run over."""
-        return [v for v in self.nest.looped if v in self.nest.reduced and v in einsum.variables]
+        """Variables of a recurrence that loops inside of that over the columns run over, in several turns."""
+        inner = [v for v in self.nest.looped if v in self.nest.reduced and v in einsum.variables]
+        return [v for v in inner if self.turns(v) > 1]
+
+    def turns(self, variable: str) -> int:
+        """Turns of a loop inside of that over the columns."""
+        return -(-self.base[variable].most // self.nest.choice.block(variable))
 
     def source(self, einsum: Einsum) -> Einsum | None:
         """The scan of the nest whose values a recurrence hands on; None if it lies elsewhere."""
@@ -105,11 +110,14 @@ class Scans:
         """Make the columns that tiles hand on, with what the first begins with, and write that."""
         self.base = dict(self.nest.spans)
         for einsum in (e for e in self.einsums if self.is_handed_on(e) or self.has_first(e)):
-            columns = prod(self.base[v].most for v in self.inside(einsum))
-            carry = self.ctx.temporary(f"{einsum.name.lower()}_carry", self.nest.rows.most, columns)
+            inside, rows = self.inside(einsum), self.nest.rows
+            columns = prod(map(self.turns, inside))
+            most = min(rows.most, self.ctx.lanes)
+            carry = self.ctx.temporary(f"{einsum.name.lower()}_carry", most, columns)
             self.carries[einsum.name] = carry
             if not einsum.is_last:
-                self.begin_with(einsum, einsum.operands[-1], part_of(carry, self.nest.rows.count, columns))
+                count = expr(most) if self.nest.choice.part in inside else rows.count
+                self.begin_with(einsum, einsum.operands[-1], part_of(carry, count, columns))
             if self.has_first(einsum):
                 every = self.base[self.variable]
                 at = every.start + (every.most if self.is_descending else -1)
@@ -122,7 +130,7 @@ class Scans:
             Tile(self.ctx, nest.new, nest.new_column).fill(carry, self.ctx.number(initial))
             return
         assert isinstance(initial, Access)
-        if len(inside) == 1 and inside[0] in initial.variables:
+        if len(inside) == 1 and inside[0] in initial.variables and inside[0] != nest.choice.part:
             view = fetch(self.ctx, Want(initial, nest.spans, nest.choice.part, inside[0]))
             self.ctx.build.add(nodes.Copy(carry, view))
         else:
@@ -132,11 +140,11 @@ class Scans:
 
     @contextmanager
     def each(self, variables: Sequence[str]) -> Iterator[None]:
-        """Loops over variables, one value at a time."""
+        """Loops over variables, turn by turn."""
         spans = self.nest.spans
         with ExitStack() as stack:
             for v in variables:
-                tiles = self.ctx.build.tiles(v, self.base[v].most, 1, over=v)
+                tiles = self.ctx.build.tiles(v, self.base[v].most, self.nest.choice.block(v), over=v)
                 spans[v] = self.base[v].tile(stack.enter_context(tiles))
             yield
         spans |= {v: self.base[v] for v in variables}
@@ -145,14 +153,15 @@ class Scans:
         """The column that a recurrence hands on for the present values of variables inside."""
         place: Expr = ZERO
         for v in self.inside(einsum):
-            place = place * self.base[v].most + (self.nest.spans[v].start - self.base[v].start)
+            turn = (self.nest.spans[v].start - self.base[v].start) // self.nest.choice.block(v)
+            place = place * self.turns(v) + turn
         return part_of(self.carries[einsum.name], self.nest.rows.count, 1, place)
 
     def deliver(self, einsum: Einsum, source: Einsum, spans: dict[str, Span]) -> None:
         """Write the carry of a recurrence to where an Einsum lies."""
         nest, inside = self.nest, self.inside(source)
         target, part = nest.targets[einsum.name], nest.choice.part
-        if len(inside) < 2:
+        if len(inside) < 2 and part not in inside:
             free = inside[0] if inside else ""
             view = part_of(self.carries[source.name], nest.rows.count, self.base[free].most if free else 1)
             deliver(self.ctx, einsum, view, spans, part, free, target)

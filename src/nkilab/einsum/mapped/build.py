@@ -9,6 +9,7 @@ other read become one instruction.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 from ...errors import UnsupportedError
@@ -260,7 +261,7 @@ class _Build:
         op = OPERATORS[plan.einsum.reduce_op].alu
         dst, source = self.view(plan.name, plan), self.view(plan.source, plan)
         if plan.instruction == "TensorReduce":
-            partial = self.like(plan, "partial", 1) if self.is_summed_by_loops(plan) else dst
+            partial = self.like(plan, "partial", columns=1) if self.is_summed_by_loops(plan) else dst
             self.add(nodes.Reduce(partial, op, source))
             source = partial
         if source is not dst:
@@ -330,7 +331,7 @@ class _Build:
 
     def elementwise(self, plan: Plan) -> None:
         einsum, name = plan.einsum, plan.name
-        tile = Tile(self.ctx, lambda hint: self.like(plan, hint), lambda hint: self.like(plan, hint, 1))
+        tile = Tile(self.ctx, partial(self.like, plan), partial(self.like, plan, columns=1))
         fetched = {operand: self.operand(operand, plan) for operand in dict.fromkeys(einsum.operands)}
         operands = [fetched[operand] for operand in einsum.operands]
         value = tile.operator(einsum.map_op, operands) if einsum.map_op else operands[0]
@@ -389,13 +390,13 @@ class _Build:
         """Whether the result has one column."""
         return all(self.ranks.size(plan.name, r).value == 1 for r in plan.columns)
 
-    def like(self, plan: Plan, hint: str, columns: int = 0) -> View:
-        """A new float32 tile of the size of an Einsum's result."""
+    def like(self, plan: Plan, hint: str, dtype: str = "float32", columns: int = 0) -> View:
+        """A new tile of the size of an Einsum's result."""
         name, sides = plan.name, (plan.placed.outer, plan.columns)
         rows, width = (prod((self.ranks.size(name, r) for r in ranks), start=expr(1)) for ranks in sides)
         count, wide = (self.views.covered(name, ranks) for ranks in sides)
         width, wide = (expr(columns), expr(columns)) if columns else (width, wide)
-        buffer = Buffer(self.ctx.build.fresh(hint), (rows, width), "float32", SBUF)
+        buffer = Buffer(self.ctx.build.fresh(hint), (rows, width), dtype, SBUF)
         self.add(Alloc(buffer))
         return part_of(buffer, count, wide)
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
 from ...errors import UnsupportedError
 from ..language.ast import Einsum
 from ..language.spec import Placement, Spec
-from ..tree.expr import ZERO, Expr, expr, name_of
+from ..tree.expr import ZERO, Expr, Whole, expr, name_of
 from ..tree.nodes import HBM, At, Buffer, Cut, View
-from ..written.ranks import Digit, Ranks, whole_rank
+from ..written.ranks import Digit, Ranks, merged, whole_rank
 from .decide import Plan
 
 
@@ -50,27 +50,34 @@ class Views:
 
     def row(self, plan: Plan, tensor: str, einsum: str, held: Place) -> View:
         """What a broadcast covers of an HBM tensor by loops and counts: one axis, or trailing axes as one."""
-        name, axes = plan.name, self.axes_seen(tensor, einsum)
+        name, axes, buffer = plan.name, self.axes_seen(tensor, einsum), held.buffer
+        if self.is_cut_across(axes, name):
+            axes = merged(axes)
+            buffer = _reshaped(buffer, tuple(a.extent for a in axes))
         index = [self.along(a, plan, self.spec.loop_order[name]) for a in axes] or [Cut(ZERO, expr(1))]
-        if sum(isinstance(i, Cut) for i in index) == 1:
-            return View(held.buffer, tuple(index))
+        if sum(isinstance(i, Cut) for i in index) == 1 and not self.is_cut_across(axes, name):
+            return View(buffer, tuple(index))
         first = next((n for n, i in enumerate(index) if isinstance(i, Cut)), len(index) - 1)
         tail = [i if isinstance(i, Cut) else Cut(i.at, expr(1)) for i in index[first:]]
         inner = [expr(a.extent) for a in axes[first + 1 :]]
         is_whole = all(c == Cut(ZERO, e) or e.value == 1 for c, e in zip(tail[1:], inner))
-        if not is_whole or tail[0].step != 1:
+        if not is_whole or tail[0].step != 1 or self.is_cut_across(axes, name):
             raise UnsupportedError(f"{name} spreads a part of {tensor} that is no row of it")
         if not inner:
-            return View(held.buffer, (*index[:first], tail[0]))
+            return View(buffer, (*index[:first], tail[0]))
         size, last = prod(inner, start=expr(1)), axes[-1]
 
         def whole(count: Expr) -> Expr:
             return expr(whole_rank(Digit(last.base, last.stride, count)).extent)
 
-        shape = (*held.buffer.shape[:first], whole(expr(held.buffer.shape[first]) * size))
-        text = ", ".join(str(expr(e)) for e in shape) + "," * (len(shape) == 1)
-        flat = replace(held.buffer, name=f"{held.buffer.name}.reshape(({text}))", shape=shape)
+        flat = _reshaped(buffer, (*buffer.shape[:first], whole(expr(buffer.shape[first]) * size)))
         return View(flat, (*index[:first], Cut(tail[0].start * size, whole(tail[0].count * size))))
+
+    def is_cut_across(self, axes: Sequence[Digit], einsum: str) -> bool:
+        """Whether a part of a rank, as an Einsum has it, lies on several axes of a tensor."""
+        own = self.ranks.digits(einsum, self.spec.loop_order[einsum])
+        ends = ((d, a.stride) for d in own for a in axes if a.base == d.base)
+        return any(d.stride < end and d.spans(end) for d, end in ends)
 
     def in_order(self, tensor: str, chip: str, plan: Plan) -> View:
         """The part of an HBM tensor that a transfer covers, its axes in the order of the tile `chip`."""
@@ -142,3 +149,9 @@ class Views:
         if count is None:
             return At(start)
         return Cut(start, expr(whole_rank(Digit(axis.base, axis.stride, count)).extent), step)
+
+
+def _reshaped(buffer: Buffer, shape: tuple[Whole, ...]) -> Buffer:
+    """A tensor in HBM with other axes over the same elements."""
+    text = ", ".join(str(expr(e)) for e in shape) + "," * (len(shape) == 1)
+    return replace(buffer, name=f"{buffer.name}.reshape(({text}))", shape=shape)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeVar
 
+from ...errors import UnsupportedError
 from ...tiles.dtypes import as_dtype
 from ..tree.expr import ZERO, Expr, Whole, at_most, expr, name_of
 from ..tree.nodes import SBUF, Alloc, Buffer, Comment, Loop, Statement
@@ -16,6 +17,10 @@ from .given import Ran, Turn
 
 Kept = TypeVar("Kept")
 RESERVED = {"nl", "nisa", "nki", "np", "min", "max", "range", "float"}
+
+
+class UnreachableError(UnsupportedError):
+    """A part of a tile that no view reaches; it is a fault of ours where no mapping asks for it."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +123,8 @@ class Builder:
         """A loop over tiles of a span, counted from its start; one of several no run-time value cuts."""
         if span.most <= block:
             return nullcontext(Span(ZERO, span.count, span.most))
-        total = span.count.value
-        assert total is not None, "ragged columns are cut to 128 before they are transposed"
+        if (total := span.count.value) is None:
+            raise UnreachableError(f"a tile whose elements only a turn counts is cut into parts of {block}")
         return self.tiles(hint, total, block, is_sequential=is_sequential, over=over)
 
     @contextmanager

@@ -70,8 +70,8 @@ def choices_for(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> 
     fixed = [v for v in wide if spans[v].start.names or spans[v].count.value is None]
     sides = [(part, free) for part, free in product((*wide, ""), repeat=2) if not part or part != free]
     sides = [(part, free) for part, free in sides if {part, free}.issuperset(fixed)]
-    for may_move in (False, True):
-        judged = (_judged(ctx, einsums, spans, may_move, *side) for side in sides)
+    for how in ((False, False), (True, False), (True, True)):
+        judged = (_judged(ctx, einsums, spans, how, *side) for side in sides)
         options = sorted((c for c in judged if c is not None), key=lambda c: c.cost_ns)
         if options:
             return options
@@ -79,14 +79,14 @@ def choices_for(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> 
 
 
 def _judged(
-    ctx: Context, einsums: list[Einsum], spans: dict[str, Span], may_move: bool, part: str, free: str
+    ctx: Context, einsums: list[Einsum], spans: dict[str, Span], how: tuple[bool, bool], part: str, free: str
 ) -> Choice | None:
     wide = [v for v in dict.fromkeys(v for e in einsums for v in e.variables) if not spans[v].is_point]
     accesses = [(a, a is e.output) for e in einsums for a in e.every_access]
     along = {e.recurrence.variable for e in einsums if e.recurrence is not None}
     if not along <= {free} and any(not spans[v].is_point or free for v in along):
         return None
-    if not all(_is_legal(ctx, a, (is_out, may_move), spans, part, free) for a, is_out in accesses):
+    if not all(_is_legal(ctx, a, (is_out, *how), spans, part, free) for a, is_out in accesses):
         return None
     reduced = {v for e in einsums for v in e.reduced}
     outputs = [v for v in wide if v not in (part, free) and v not in reduced]
@@ -175,18 +175,19 @@ def _is_awkward(ctx: Context, access: Access, spans: dict[str, Span], part: str,
 
 
 def _is_legal(
-    ctx: Context, access: Access, how: tuple[bool, bool], spans: dict[str, Span], part: str, free: str
+    ctx: Context, access: Access, how: tuple[bool, bool, bool], spans: dict[str, Span], part: str, free: str
 ) -> bool:
     """Whether an access can be fetched, or delivered, as [part, free].
 
     Args:
         ctx: the plan.
         access: what is read or written.
-        how: whether it is written; whether rows may be moved from partition to partition, one by one.
+        how: whether it is written; whether rows may be moved from partition to partition, one by one; whether
+            what readers of a result would rather have counts for nothing.
         spans: of all variables.
         part, free: on the partitions, and along the columns.
     """
-    is_out, may_move = how
+    is_out, may_move, is_any = how
     for index in access.indices:
         held = [v for v in index.variables if v in (part, free) and not spans[v].is_point]
         if len(held) > 1 and not (_is_folded(index, spans, part, free) and _is_far(ctx, access, is_out)):
@@ -217,7 +218,7 @@ def _is_legal(
         is_moved = may_move and not is_out and not chip.has_blocks
         is_turned = not is_out and may_turn(chip, access, part, free)
         return is_moved or is_turned or _is_reachable(chip, access, spans, part, free)
-    return not is_out or not is_barred(ctx, access, part)
+    return not is_out or not is_barred(ctx, access, part, is_any)
 
 
 def _is_folded(index: Index, spans: dict[str, Span], part: str, free: str) -> bool:
@@ -233,11 +234,13 @@ def _is_far(ctx: Context, access: Access, is_out: bool) -> bool:
     return home == "hbm" and ctx.chip(access.tensor) is None
 
 
-def is_barred(ctx: Context, output: Access, part: str) -> bool:
-    """Whether a reader of a result runs along an axis in a way that partitions cannot serve."""
+def is_barred(ctx: Context, output: Access, part: str, is_any: bool = False) -> bool:
+    """Whether a reader of a result runs along an axis in a way that partitions cannot, or hardly, serve."""
     if not part or "chip" not in ctx.homes.get(output.tensor, ""):
         return False
-    return any(part in output.indices[axis].variables for axis in ctx.barred.get(output.tensor, ()))
+    avoided = () if is_any else ctx.avoided.get(output.tensor, ())
+    axes = (*ctx.barred.get(output.tensor, ()), *avoided)
+    return any(part in output.indices[axis].variables for axis in axes)
 
 
 def _is_reachable(chip: Storage, access: Access, spans: dict[str, Span], part: str, free: str) -> bool:

@@ -77,6 +77,8 @@ class Context:
     copied: set[str] = field(default_factory=set)  # tensors that are copied from HBM
     # per tensor, axes that readers index in a way that partitions cannot serve
     barred: dict[str, set[int]] = field(default_factory=dict)
+    # axes that had better not lie there, for the sake of scans that read them
+    avoided: dict[str, set[int]] = field(default_factory=dict)
     # per tensor that lies where another one did, that one
     overwritten: dict[str, str] = field(default_factory=dict)
     chip_dtypes: dict[str, str] = field(default_factory=dict)  # types of tensors on chip, where they differ

@@ -9,10 +9,10 @@ from ..language.ast import Einsum
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import PSUM, SBUF, At, Cut, View, all_of, columns_of, upto
-from .build import Span, whole
+from .build import Span, UnreachableError, whole
 from .context import Context
 from .fetch import in_sbuf, is_few, turn, two_axes
-from .storage import Storage, UnreachableError, first_rows, positions
+from .storage import Storage, first_rows, positions
 from .want import Want
 
 

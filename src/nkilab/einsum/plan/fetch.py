@@ -15,10 +15,10 @@ from ..language.ast import Access, Affine, Gather
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, Whole, expr
 from ..tree.nodes import At, Buffer, Cut, View, columns_of
-from .build import Span, whole
+from .build import Span, UnreachableError, whole
 from .bulk import turned_in_bulk, turned_in_psum
 from .context import Context, part_of, tensor_type
-from .storage import Storage, UnreachableError, first_rows, in_hbm, positions
+from .storage import Storage, first_rows, in_hbm, positions
 from .want import Want
 
 # part of the room on chip that a row may take which stays on all partitions while a loop reads it in pieces

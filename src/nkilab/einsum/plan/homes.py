@@ -270,7 +270,7 @@ class Homes:
         read = (o for e in unit if along for o in (e.operands[:2] if e.recurrence else e.operands))
         for access in (o for o in read if isinstance(o, Access)):
             axes = {n for n, i in enumerate(access.indices) if not fitting.issuperset(i.variables)}
-            self.ctx.barred.setdefault(access.tensor, set()).update(axes)
+            self.ctx.avoided.setdefault(access.tensor, set()).update(axes)
 
     def bar_turns(self) -> None:
         """Note axes along which turns of a block write one element: no instruction reaches one partition."""

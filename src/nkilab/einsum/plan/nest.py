@@ -222,11 +222,11 @@ class Nest:
     def columns(self) -> Span:
         return self.spans[self.choice.free] if self.choice.free else whole(max(self.blocks, 1))
 
-    def new(self, hint: str) -> View:
-        return self.ctx.tile(hint, self.rows, self.columns)
+    def new(self, hint: str, dtype: str = "float32") -> View:
+        return self.ctx.tile(hint, self.rows, self.columns, dtype)
 
-    def new_column(self, hint: str) -> View:
-        return self.ctx.tile(hint, self.rows, whole(1))
+    def new_column(self, hint: str, dtype: str = "float32") -> View:
+        return self.ctx.tile(hint, self.rows, whole(1), dtype)
 
     def tile(self, sums: list[Partial]) -> None:
         """The instructions of one tile."""
@@ -341,7 +341,7 @@ class Nest:
         condition = einsum.condition
         assert condition is not None
         where = counted(condition.difference, self.spans, self.choice.part, self.choice.free)
-        source = self.widened(value, tile) if value.is_scalar else value
+        source = tile.widened(value) if value.is_scalar else value
         src = tile.in_sbuf(tile.view(source))
         # of comparisons one after the other all leave their values where the first operand lies
         own = src if einsum.name in self.ctx.overwritten and einsum.name not in self.cluster.kept else None
@@ -364,7 +364,7 @@ class Nest:
     def keep(self, einsum: Einsum, value: Value, tile: Tile, along: Partial | None = None) -> None:
         """Write a value where the tensor lies, with the sum of its rows if one goes along."""
         target = self.targets[einsum.name]
-        wide = self.widened(value, tile) if value.is_column and self.columns.most > 1 else value
+        wide = tile.widened(value) if value.is_column and self.columns.most > 1 else value
         direct = target.direct(self.ctx, einsum, self.spans, self.choice.part)
         if self.blocks and target.tile is not None:
             direct = folded(target.tile, self.spans[self.choice.part], self.blocks)
@@ -395,14 +395,6 @@ class Nest:
             self.tally(along, into)
             along.is_taken = True
         value.view = dst
-
-    def widened(self, value: Value, tile: Tile) -> Value:
-        """A number or a column along all columns of the tile."""
-        made = self.new("t")
-        tile.fill(made, value.number if value.number is not None else 0.0)
-        if value.number is None:
-            tile.add(nodes.Scale(made, made, "add", tile.scalar(value)))
-        return Value(view=made)
 
     def rows_of(self, view: View) -> View:
         """The part of a sum's place that the present tile has."""
@@ -454,7 +446,7 @@ class Nest:
         into = self.rows_of(one.into)
         is_wide = int(str(one.into.buffer.shape[-1])) > 1 or over_free
         if is_wide and value.is_scalar and self.columns.most > 1:
-            value = self.widened(value, tile)
+            value = tile.widened(value)
         if over_free:
             dst = into if one.is_single else self.new_column("partial")
             tile.total(value, einsum.reduce_op, dst)

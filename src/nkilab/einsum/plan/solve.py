@@ -188,10 +188,10 @@ class Solve:
 
     # views
 
-    def tile(self, hint: str, *free: int, memory: str = SBUF) -> Buffer:
+    def tile(self, hint: str, *free: int, memory: str = SBUF, dtype: str = "float32") -> Buffer:
         """A tile with the columns on the partitions, block after block."""
         shape = (self.rows, *((self.blocks,) if self.blocks > 1 else ()), *free)
-        return self.ctx.build.buffer(hint, shape, "float32", memory, "sum" if memory == PSUM else "tile")
+        return self.ctx.build.buffer(hint, shape, dtype, memory, "sum" if memory == PSUM else "tile")
 
     def view(self, buffer: Buffer, *free: At | Cut, block: Expr | None = None) -> View:
         """All columns of a tile, or those of a block."""
@@ -362,9 +362,9 @@ class Solve:
         is_right = isinstance(first.operands[1], Access) and first.operands[1].tensor == self.form.summed.name
         return self.is_combined_first and first.map_op == "subtract" and is_right
 
-    def column(self, hint: str) -> View:
+    def column(self, hint: str, dtype: str = "float32") -> View:
         """A new tile of one value for every column."""
-        return self.view(self.tile(hint, 1), At(ZERO))
+        return self.view(self.tile(hint, 1, dtype=dtype), At(ZERO))
 
     def own_factors(self, start: Expr) -> Buffer:
         """What turns of a strip multiply each other with, on all partitions, for every block of columns."""

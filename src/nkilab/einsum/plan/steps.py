@@ -17,7 +17,7 @@ from ..lower.planes import PlaneNest
 from ..lower.stencil import StencilNest, stencils_in
 from ..tree.nodes import Argument, Buffer, Kernel, Loop, run_by, statements
 from .balance import balanced, set_aside
-from .build import Builder, Span, whole
+from .build import Builder, Span, UnreachableError, whole
 from .choose import ROW_NS, choices_for
 from .coalesced import Coalescing
 from .context import Context, PlanError
@@ -37,7 +37,7 @@ from .product import is_batch, product_of, products_for, together
 from .reach import beyond_edges
 from .shortened import without_ruled_out
 from .solve import solve_of, substitution_in
-from .storage import UnreachableError, in_hbm
+from .storage import in_hbm
 from .strips import in_strips
 from .tables import by_table, without_table_loads
 from .units import Units

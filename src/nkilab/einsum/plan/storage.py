@@ -5,18 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import count
 
-from ...errors import UnsupportedError
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Affine
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import HBM, At, Buffer, Cut, View
-from .build import Span
+from .build import Span, UnreachableError
 
 _versions = count()
-
-
-class UnreachableError(UnsupportedError):
-    """A part of a tile that no view reaches; it is a fault of ours where no mapping asks for it."""
 
 
 def position(index: Affine, spans: dict[str, Span]) -> At | Cut:

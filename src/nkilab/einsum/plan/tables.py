@@ -1,8 +1,8 @@
 """Fewer loads of tables: ScalarE loads one where a function needs another than the last one.
 
 A function goes up to the last one of its table, with what it needs in between, if no others between them
-touch what these write, or write what they read, and no other table is loaded among them. What a power computes
-goes to GpSimdE, which needs no table, where loads take longer.
+touch what these write, or write what they read, and no other table is loaded among them. What a power
+computes goes to GpSimdE, which needs no table, where loads take longer.
 """
 
 from __future__ import annotations

@@ -65,13 +65,13 @@ class Tile:
 
     Args:
         ctx: the plan.
-        new: makes a float32 tile of the present size.
-        new_column: makes a float32 column [P, 1].
+        new: makes a tile of the present size, of float32 or of the type that stands behind its name.
+        new_column: makes a column [P, 1].
         is_narrow: whether the tile has one column, so that every value is one.
     """
 
     def __init__(
-        self, ctx: Context, new: Callable[[str], View], new_column: Callable[[str], View],
+        self, ctx: Context, new: Callable[..., View], new_column: Callable[..., View],
         is_narrow: bool = False,
     ) -> None:  # fmt: skip
         self.ctx, self.new, self.new_column, self.is_narrow = ctx, new, new_column, is_narrow
@@ -89,8 +89,8 @@ class Tile:
                 value = self.operator(step, [_placed(p, operands, value) for p in places])
             return value
         value = operands[0]
-        if len(operands) == 1:
-            return self.node(name, (value,))
+        if op.arity:
+            return self.node(name, tuple(operands))
         for operand in operands[1:]:
             value = self.node(name, (value, operand))
         return value
@@ -127,6 +127,8 @@ class Tile:
             self.fill(dst, value.number)
         elif OPERATORS[value.op].arity == 1:
             self.unary(value, dst)
+        elif OPERATORS[value.op].arity == 3:
+            self.chosen(value, dst)
         else:
             self.binary(value, dst)
 
@@ -276,6 +278,36 @@ class Tile:
         before = [_with_scalar(v) if v.is_pending and len(v.of) == 2 else None for v in (left, right)]
         is_scale = [pair is not None and self.is_scale(pair[1]) for pair in before]
         return ways[::-1] if all(before) and is_scale == [True, False] else ways
+
+    def chosen(self, value: Value, dst: View) -> None:
+        """The third of three values, and over it the second where the first is not zero."""
+        new, (truth, right, left) = self.new_column if value.is_column else self.new, value.of
+
+        def wide(one: Value, place: View | None = None) -> Value:
+            return self.widened(one, place) if one.is_column and not value.is_column else one
+
+        if not truth.op or not OPERATORS[truth.op].is_truth:
+            truth = self.node("not_equal", (truth, Value(number=0.0)))
+        self.into(wide(truth), predicate := new("truth", "uint8"))
+        over: Number = right.number if right.number is not None else self.view(wide(right))
+        if isinstance(over, View) and over.buffer.dtype != "float32":
+            # the two have one type
+            self.add(nodes.Copy(source := new("chosen"), over))
+            over = source
+        is_read = isinstance(over, View) and over.buffer is dst.buffer
+        is_there = not is_read and dst.buffer.dtype == "float32" and dst.buffer.memory == nodes.SBUF
+        chosen = dst if is_there else new("chosen")
+        self.into(wide(left, chosen), chosen)
+        self.add(nodes.Choose(chosen, chosen, over, predicate))
+        self.into(Value(view=chosen), dst)
+
+    def widened(self, value: Value, place: View | None = None) -> Value:
+        """A number or a column along all columns of the tile."""
+        place = place or self.new("t")
+        self.fill(place, value.number if value.number is not None else 0.0)
+        if value.number is None:
+            self.add(nodes.Scale(place, place, "add", self.scalar(value)))
+        return Value(view=place)
 
     def is_silu(self, left: Value, right: Value, dst: View) -> bool:
         """x * sigmoid(x) is one function of ScalarE."""

@@ -14,11 +14,11 @@ from .nodes import HBM, At, Buffer, Cut, MatMul, Reduce, Statement, Transpose, V
 Kept = TypeVar("Kept")
 
 # operands whose elements a statement goes through one by one, and those with one number per partition
-DATA = ("dst", "src", "left", "right")
+DATA = ("dst", "src", "left", "right", "truth")
 COLUMNS = ("operand0", "operand1", "scale", "bias", "total")
 ELEMENTWISE = (
     nodes.Copy, nodes.Fill, nodes.Combine, nodes.Scale, nodes.ScaleCombine, nodes.Activate, nodes.Invert,
-    nodes.Select, nodes.Load, nodes.Store, nodes.Move,
+    nodes.Select, nodes.Choose, nodes.Load, nodes.Store, nodes.Move,
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from ...isa.data_movement import DmaCopy
 from ...isa.declare import Instruction
 from ...isa.elementwise import Memset, Reciprocal, ScalarTensorTensor, TensorCopy, TensorScalar, TensorTensor
 from ...isa.gpsimd import Iota
+from ...isa.predicated import TensorCopyPredicated
 from ...isa.reduction import TensorReduce
 from ...isa.scalar_engine import Activation, ActivationReduce
 from ...isa.scans import TensorTensorScan
@@ -76,6 +77,8 @@ def _of_several(statement: nodes.Statement) -> Call | None:
             operands = {"dst": dst, "data": src, "op0": op0, "operand0": operand0, "op1": op1}
             operands |= {"operand1": right, **_set(reverse0=reverse0, reverse1=reverse1)}
             return ScalarTensorTensor, operands
+        case nodes.Choose(dst, _, right, truth):
+            return TensorCopyPredicated, {"dst": dst, "src": right, "predicate": truth}
         case nodes.Activate(dst, function, src, scale, bias, total):
             operands = {"dst": dst, "op": function, "data": src}
             operands |= {"bias": bias} if bias is not None else {}

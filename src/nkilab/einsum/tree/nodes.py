@@ -228,6 +228,16 @@ class ScaleCombine(Statement):
 
 
 @dataclass(frozen=True)
+class Choose(Statement):
+    """dst = right where truth is not zero; elsewhere it stays as it is, which is `left`."""
+
+    dst: View
+    left: View  # dst
+    right: Number
+    truth: View  # whole numbers
+
+
+@dataclass(frozen=True)
 class Activate(Statement):
     """dst = function(src * scale + bias); total [P, 1] = row sums, if given."""
 
