@@ -113,7 +113,7 @@ class FormulaReader(Reader):
         other = self.either()
 
         def chosen(value: Part, rest: Part) -> Part:
-            if _number(rest) != -inf:
+            if number(rest) != -inf:
                 return one(value, other(value, rest))
             at = value.at if isinstance(value, Term) else 0
             return combined("maximum", (one(value, rest), other(value, rest)), at)
