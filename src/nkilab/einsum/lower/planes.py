@@ -398,12 +398,28 @@ class PlaneNest(Nest):
         """Write a value where the tensor lies."""
         target = self.targets[einsum.name]
         value = self.widened(value, tile) if value.is_scalar else value
+        if target.hbm is not None and (copied := self.copied_from(einsum, target.hbm)) is not None:
+            numbers = range(len(einsum.output.indices))
+            axes = [self.axis(einsum.output, n, *_constants([einsum.output], n), True) for n in numbers]
+            self.ctx.build.add(nodes.Store(self.in_hbm(target.hbm, axes), copied))
+            target.hbm.changed()
+            target = replace(target, hbm=None)
         if target.tile is not None:
             self.into(value, self.place_in(target, einsum), tile, along)
             target.tile.changed()
         if target.hbm is None:
             return
         self.store(einsum, value, target.hbm, tile)
+
+    def copied_from(self, einsum: Einsum, hbm: Storage) -> View | None:
+        """The part of a tile that an Einsum stores as it lies there; None where it computes or arranges."""
+        is_copy = not (einsum.map_op or einsum.reduce_op or einsum.is_placed)
+        chip = self.ctx.chip(einsum.reads[0]) if is_copy and einsum.accesses else None
+        if chip is None or einsum.accesses[0].indices != einsum.output.indices:
+            return None
+        is_right = chip.part_variable(einsum.output) == self.choice.part and not chip.has_blocks
+        is_same = (chip.buffer.memory, chip.buffer.dtype) == (nodes.SBUF, hbm.buffer.dtype)
+        return self.rows_in(chip, einsum.output) if is_right and is_same else None
 
     def place_in(self, target: Target, einsum: Einsum) -> View:
         """Where a tile on chip has the present part of a result."""

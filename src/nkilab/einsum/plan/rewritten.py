@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from ..language.ast import Cascade
 from ..rewrite.batch_order import with_batches_first
 from ..rewrite.chunks import with_chunks
+from ..rewrite.collected import with_collected_results
 from ..rewrite.decays import is_decay
 from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.filters import with_sums_over_filters
@@ -44,6 +45,7 @@ def _in_lanes(cascade: Cascade, partitions: int) -> Cascade:
 
 REWRITES: Mapping[str, Rewrite] = {
     "sums over filters": lambda cascade, _: with_sums_over_filters(cascade),
+    "results in strides collected on chip": lambda cascade, _: with_collected_results(cascade),
     "recurrences in chunks, as products": _with_operands(with_chunks),
     "scans of few rows in parts": _with_operands(with_scans_in_parts),
     "small operands along ranks that they lack": lambda cascade, _: with_repeated_operands(cascade),

@@ -77,6 +77,7 @@ def stage(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype
     before = staged_whole(ctx, access, spans, part, dtype)
     if before is not None:
         return before
+    access, spans = _in_rows(ctx, access, spans)
     extents, dims, bases = extents_of(access, spans, part)
     source, key = _source_of(ctx, access), _key_of(ctx, access, spans, part, dtype)
     rows, across = _rows_around(ctx, access, spans, part)
@@ -95,6 +96,23 @@ def stage(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype
         return made
 
     return ctx.build.once(key, depth, block)
+
+
+def _in_rows(ctx: Context, access: Access, spans: dict[str, Span]) -> tuple[Access, dict[str, Span]]:
+    """An access with all of the last axes of which it reads a part, where short rows become longer so."""
+    source, shape, indices = _source_of(ctx, access), ctx.cascade.shape(access.tensor), [*access.indices]
+    if not source.is_hbm or access.gathers or leaving(ctx, access, spans):
+        return access, spans
+    run, every = source.itemsize, dict(spans)
+    for axis in reversed(range(len(shape))):
+        first, most = reach(access.affine[axis], spans)
+        if run * most >= SMALL_ROW_BYTES or first.value is None or 2 * most < shape[axis]:
+            break
+        name = f"{access.tensor.lower()}_{axis}"
+        if not access.indices[axis].plain:
+            indices[axis], every[name] = Affine(((name, 1),)), whole(shape[axis])
+        run *= shape[axis]
+    return replace(access, indices=tuple(indices)), every
 
 
 def _rows_around(
