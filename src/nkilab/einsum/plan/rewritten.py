@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..language.ast import Cascade
-from ..rewrite.batch_order import with_batches_first
+from ..rewrite.batch_order import with_batches_first, with_windows_last
 from ..rewrite.chunks import with_chunks
 from ..rewrite.collected import with_collected_results
 from ..rewrite.decays import is_decay
@@ -51,6 +51,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "small operands along ranks that they lack": lambda cascade, _: with_repeated_operands(cascade),
     "windows as rows of a matrix": lambda cascade, _: with_windows_as_rows(cascade),
     "batches of products before their matrices": lambda cascade, _: with_batches_first(cascade),
+    "results of windows with their rows last": lambda cascade, _: with_windows_last(cascade),
     "few rows in parts, one for each lane": _in_lanes,
     "axes in the parts that indices name": lambda cascade, _: with_split_ranks(cascade),
     "results of products as matrices": with_whole_products,

@@ -72,9 +72,7 @@ def stacked_over(ctx: Context, einsum: Einsum, product: Product, spans: dict[str
         return None
     first = max(found, key=lambda v: spans[v].most)
     most = ctx.lanes // (depth * spans[first].most)
-    indices = [i for a in (product.left, product.right) for i in a.affine]
-    forth = [v for v in found if v != first and all(i.coefficient(v) >= 0 for i in indices)]
-    more = max(forth, key=lambda v: spans[v].most, default="")
+    more = max((v for v in found if v != first), key=lambda v: spans[v].most, default="")
     most = min(most, spans[more].most) if more else 1
     options = [Stack(first), *(Stack(first, more, n) for n in range(2, most + 1))]
     costs = {s: _cost_ns(ctx, einsum, product, spans, s) for s in options}
@@ -123,7 +121,7 @@ def _may_be_stacked(ctx: Context, product: Product) -> bool:
 def _is_shift(access: Access, variable: str) -> bool:
     """Whether a variable stands in one index of an access, one position apart or more."""
     own = [i for i in access.indices if variable in i.variables]
-    return len(own) == 1 and isinstance(own[0], Affine) and own[0].coefficient(variable) != 0
+    return len(own) == 1 and isinstance(own[0], Affine) and own[0].coefficient(variable) > 0
 
 
 def stacked_bytes(
