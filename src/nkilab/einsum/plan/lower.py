@@ -54,7 +54,7 @@ def lower(
     picker = Picker(knobs, is_rewrite=True)
     if not given.is_watched:
         scans, notes = with_neighbours(held)
-        held = rewritten_by(picker, scans, partitions)
+        held = rewritten_by(picker, scans, partitions, machine)
         reasons += [*notes, *beyond_decays(scans, held, partitions)]
         held = rewritten(held, dtypes, machine)
     form = normal(held, partitions, given.plain, machine=machine, picker=picker)

@@ -43,7 +43,7 @@ def normal(
         picker: takes the order of factors, and knows whether each of a few long rows lies on all partitions.
     """
     picker = picker or Picker()
-    paired = _pairs(live(cascade)[0], machine, picker)
+    paired = pairs(live(cascade)[0], machine, picker)
     return _rows(paired, partitions, plain, picker)
 
 
@@ -69,7 +69,7 @@ def live(cascade: Cascade) -> tuple[Cascade, list[str]]:
     return replace(cascade, tensors=tensors, steps=tuple(steps)), gone
 
 
-def _pairs(cascade: Cascade, machine: Machine | None, picker: Picker) -> Cascade:
+def pairs(cascade: Cascade, machine: Machine | None, picker: Picker) -> Cascade:
     """Sums of products of three tensors or more as sums of products of two."""
     added = Additions(cascade)
     steps: list[Step] = []

@@ -52,6 +52,39 @@ def with_whole_products(cascade: Cascade, partitions: int) -> Cascade:
     return cascade if joined is other else joined
 
 
+def with_matrices_between(cascade: Cascade, partitions: int) -> Cascade:
+    """The cascade with products that other products read as matrices: sums first, then what these keep.
+
+    `Z[i, j, z] = P[i, a, j, b] . C[a, b, z]` is a product of matrices of `P'[a, b, i, j]`.
+    """
+    orders: dict[str, list[int]] = {}
+    for einsum in (e for e in reversed(cascade.einsums) if _is_product(e)):
+        result = [i.plain for i in einsum.output.indices]
+        result = [result[n] for n in orders.get(einsum.name, range(len(result)))]
+        for access, other in zip(einsum.accesses, einsum.accesses[::-1], strict=True):
+            names = [i.plain for i in access.indices]
+            if _is_between(access.tensor, cascade) and all(names):
+                first = [v for v in other.variables if v in names]
+                own = [v for v in result if v in names and v not in first]
+                order = sorted(first, key=lambda v: v in einsum.reduced) + own
+                is_matrix = max(len(own), len(names) - len(own)) > 1
+                orders |= {access.tensor: [names.index(v) for v in order]} if is_matrix else {}
+    added = Additions(cascade)
+    other_order = added.applied(tuple(reordered(added, orders, {t: t for t in orders})[0]))
+    joined = other_order
+    for tensor in dict.fromkeys(e.name for e in cascade.einsums if e.name in orders):
+        joined = _viewing(joined, partitions, (), [tensor])
+    return cascade if joined is other_order else joined
+
+
+def _is_between(tensor: str, cascade: Cascade) -> bool:
+    """Whether a tensor is a product that another one alone reads."""
+    makers = [e for e in cascade.einsums if e.name == tensor]
+    readers = [e for e in cascade.einsums if tensor in e.reads]
+    is_one = len(makers) == len(readers) == 1 and len({*readers[0].reads}) == 2
+    return is_one and _is_product(makers[0]) and tensor not in cascade.outputs
+
+
 def _is_product(einsum: Einsum) -> bool:
     """Whether a result is the product of two tensors, each of its axes a variable of one of them."""
     names = [i.plain for i in einsum.output.indices]
@@ -86,12 +119,17 @@ def _viewing(cascade: Cascade, partitions: int, before: Collection[str], behind:
     bound |= {t for t in apart if sum(e.name == t for e in cascade.einsums) > 1}
     apart -= bound
     for step in cascade.steps:
-        is_free = isinstance(step, Einsum) and not step.recurrence and step.name not in cascade.derived
+        is_free = isinstance(step, Einsum) and not step.recurrence and not _is_made(step.name, cascade)
         if isinstance(step, Einsum) and is_free and not any(a.gathers for a in step.every_access):
             step = step.reading(partial(_viewed, step, apart, added, cuts))
         steps.append(step)
     kept = {name if c.access.tensor in before else c.access.tensor for name, c in cuts.items()}
     return _written(with_joined_ranks(added.applied(tuple(steps)), partitions, kept), cascade, cuts)
+
+
+def _is_made(tensor: str, cascade: Cascade) -> bool:
+    """Whether a rewrite has made a tensor, other than as a part of a product."""
+    return tensor in cascade.derived and cascade.derived[tensor].kind is not Kind.PART
 
 
 def _apart(cascade: Cascade) -> set[str]:
