@@ -245,7 +245,6 @@ class Kind(Enum):
     STATE = "turns go on from the state that the turns before them leave"
     WINDOW = "windows are rows of a matrix"
     VIEW = "elements in the same order are the same tensor, however its axes are cut"
-    WHOLE = "what is written in parts is their whole, read once"
     PADDED = "beyond a tensor are the zeros of a copy with a border"
 
     @property

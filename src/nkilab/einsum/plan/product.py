@@ -235,7 +235,8 @@ def _collected_ns(
     places = [n for n, i in enumerate(indices) if part and part in i.variables]
     columns = spans[free].most if free and free in indices[-1].variables else 1
     run = prod(spans[v].most for i in indices[places[0] + 1 :] for v in i.variables) if places else columns
-    if not places or columns * size >= SMALL_ROW_BYTES or run <= columns:
+    is_far = ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "chip"
+    if not is_far or not places or columns * size >= SMALL_ROW_BYTES or run <= columns:
         return 0.0
     return elements * ROW_NS * (1 / columns - (1 / run if run * size < SMALL_ROW_BYTES else 0.0))
 

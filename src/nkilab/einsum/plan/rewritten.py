@@ -7,9 +7,8 @@ from functools import partial
 
 from ...machine import Machine
 from ..language.ast import Cascade
-from ..rewrite.batch_order import with_batches_first, with_windows_last
+from ..rewrite.batch_order import with_batches_first, with_collected_results, with_windows_last
 from ..rewrite.chunks import with_chunks
-from ..rewrite.collected import with_collected_results
 from ..rewrite.decays import is_decay
 from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.filters import with_sums_over_filters

@@ -19,6 +19,16 @@ def with_batches_first(cascade: Cascade) -> Cascade:
     return _with_orders(cascade, _orders(cascade))
 
 
+def with_collected_results(cascade: Cascade) -> Cascade:
+    """The cascade whose sums that are written in strides lie between each other first, and leave in rows.
+
+    `Y[2*p] = ..` and `Y[2*p + 1] = ..` each store single elements, far apart; on chip strides cost nothing.
+    """
+    sums = [e for e in cascade.einsums if e.reduce_op and e.name in cascade.outputs and e.output.indices]
+    strided = {e.name for e in sums if any(c > 1 for _, c in e.output.affine[-1].terms)} - _bound(cascade)
+    return _with_orders(cascade, {t: range(len(cascade.tensors[t].ranks)) for t in sorted(strided)})
+
+
 def with_windows_last(cascade: Cascade) -> Cascade:
     """The cascade whose products over windows have rows of these as their columns, whatever order results have.
 
