@@ -10,7 +10,7 @@ from nkilab.einsum import timed
 from nkilab.einsum.language.ast import Cascade, Kind, Tensor
 from nkilab.einsum.language.expressions import read_einsum
 from nkilab.einsum.rewrite.splits import with_split_ranks
-from nkilab.einsum.rewrite.views import with_views, with_whole_products
+from nkilab.einsum.rewrite.views import with_matrices_between, with_views
 from nkilab.einsum.rewrite.window_rows import with_windows_as_rows
 from tests.einsum.numbers import numbers_of
 
@@ -65,17 +65,18 @@ def test_a_convolution_alone_stays_as_it_is() -> None:
     assert with_views(cascade, 128) is cascade
 
 
-def test_an_outer_product_of_matrices_is_one_product_however_it_is_read() -> None:
+def test_an_outer_product_is_read_as_a_matrix() -> None:
     cascade = cascade_of(
         {"A": "S I C", "B": "S J D", "W": "C D K", "O": "I J C D", "Z": "I J K"},
         ["O[i, j, c, d] = A[s, i, c] . B[s, j, d] ;; M mul V add",
          "Z[i, j, k] = O[i, j, c, d] . W[c, d, k] ;; M mul V add"],
         S=16, I=6, J=5, C=4, D=3, K=7,
     )  # fmt: skip
-    assert [str(e) for e in with_whole_products(cascade, 128).einsums] == [
-        "O[ic, jd] = A[s, ic] . B[s, jd] ;; M multiply V add",
-        "O_rows[i, c, j, d] = O[4*i + c, 3*j + d]",
-        "Z[i, j, k] = O_rows[i, c, j, d] . W[c, d, k] ;; M multiply V add",
+    # 12 rows of 30 values, as W and Z have them: one product of matrices reads them
+    assert [str(e) for e in with_matrices_between(cascade, 128).einsums] == [
+        "O[c, d, i, j] = A[s, i, c] . B[s, j, d] ;; M multiply V add",
+        "O_rows[3*c + d, 5*i + j] = O[c, d, i, j]",
+        "Z[ij, k] = O_rows[cd, ij] . W[cd, k] ;; M multiply V add",
     ]
 
 
@@ -84,7 +85,7 @@ def test_a_product_that_is_one_of_matrices_stays_as_it_is() -> None:
         {"A": "M K", "B": "K N", "C": "M N", "Z": "M N"},
         ["C[m, n] = A[m, k] . B[k, n] ;; M mul V add", "Z[m, n] = C[m, n] ;; M unary(exp)"], M=6, K=5, N=4,
     )  # fmt: skip
-    assert with_whole_products(cascade, 128) is cascade
+    assert with_matrices_between(cascade, 128) is cascade
 
 
 def test_windows_stand_apart_from_the_rows_that_they_are() -> None:

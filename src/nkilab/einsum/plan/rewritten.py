@@ -16,7 +16,7 @@ from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.scan_parts import scans_of_few_rows, with_scans_in_parts
 from ..rewrite.splits import with_columns, with_split_ranks
-from ..rewrite.views import with_matrices_between, with_views, with_whole_products
+from ..rewrite.views import with_matrices_between, with_views
 from ..rewrite.window_rows import with_windows_as_rows
 from .knobs import Picker
 from .normal import has_few_rows, live, pairs
@@ -64,7 +64,6 @@ REWRITES: Mapping[str, Rewrite] = {
     "results of windows with their rows last": lambda cascade, _: with_windows_last(cascade),
     "few rows in parts, one for each lane": _in_lanes,
     "axes in the parts that indices name": lambda cascade, _: with_split_ranks(cascade),
-    "results of products as matrices": with_whole_products,
     "products between products as matrices": _as_matrices,
     "ranks that windows keep apart as one behind them": with_views,
     "lanes of a block in columns": with_columns,
