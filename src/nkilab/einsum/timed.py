@@ -43,6 +43,8 @@ FAULT = "A FAULT OF NKILAB, please report it"
 # of the time of the kernel by the rules: what saves less leaves it as it is; and of that of its busiest
 # engine, which tells nothing of waits; a rewrite that saves less than the last says comes behind all others
 WORTH, WORTH_UNSEEN, WORTH_FIRST = 0.98, 0.7, 0.8
+# times as long as another plan, from which one is no measure of changes
+HOPELESS = 8.0
 BUSIEST = "its busiest engine works "
 
 
@@ -95,6 +97,9 @@ def best_timed(
                 continue
             sentence = f"{whose}{after:.1f} us instead of {before:.1f}" + " by the timing model" * (not whose)
             notes.append(f"{what}: {sentence if before < inf else 'by the rules there is no room on chip'}")
+            # what was compared with a plan that is nowhere near tells nothing
+            if after * HOPELESS < before:
+                seen, budget = {what}, MOST_STATEMENTS - run_by(other[0].body)
             # with another plan come other decisions
             plan, known, changes = other, {judge: after}, []
         plan[1].choices.extend(notes)
