@@ -15,7 +15,7 @@ from math import prod
 
 from ..language.ast import Access, Affine, Einsum, Index
 from ..language.operators import OPERATORS
-from ..plan.build import Span
+from ..plan.build import Span, whole
 from ..plan.choose import (
     BYTES_PER_NS,
     INSTRUCTION_NS,
@@ -122,7 +122,11 @@ def _planes(
     parts = {str(o): prod(spans[v].most for v in o.variables if v in single) for o in written}
     each = {str(a): ctx.bytes_of(ctx.dtypes[a.tensor]) * parts.get(str(a), 1) for a in moved}
     bytes_of_all = 2 * (sum(each.values()) + 4 * len(einsums))
-    room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8) // bytes_of_all))
+    around = {
+        (a.tensor, str(i)): prod(spans[v].most for v in a.variables if v != part) * each[str(a)]
+        for a in read for i in a.affine if part in i.variables and leaving(ctx, a, spans)
+    }  # fmt: skip
+    room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8 - sum(around.values())) // bytes_of_all))
     options = []
     for sizes in tiles_of_axes(axes, {v: spans[v].most for v in axes}, moved, room):
         tile = [v for v in axes if sizes.get(v) != 1][-MOST_AXES:]
@@ -150,9 +154,10 @@ def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) ->
 def _is_staged(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> bool:
     """Whether an operand in HBM is transposed on its way, or has zeros around it."""
     wide = [v for v in access.variables if not spans[v].is_point]
-    is_alone = [i.plain for i in access.affine if part in i.variables] == [part]
-    is_across = is_alone and wide != [part] and access.indices[-1].plain == part
-    return access.tensor in ctx.storages and is_alone and (is_across or bool(leaving(ctx, access, spans)))
+    own = [i.terms for i in access.affine if part in i.variables]
+    is_alone, is_leaving = own == [((part, 1),)], bool(leaving(ctx, access, spans))
+    is_across = wide != [part] and access.indices[-1].plain == part
+    return access.tensor in ctx.storages and is_alone and (is_across or is_leaving)
 
 
 def _is_turned(chip: Storage, access: Access, spans: dict[str, Span], part: str) -> bool:
@@ -180,7 +185,8 @@ def _cost(
             is_cut = any(trips.get(v, 1) > 1 and v not in planes.single for v in wide)
             total *= ctx.lanes * (trips.get(planes.part, 1) if is_cut else 1)
         if _is_staged(ctx, access, spans, planes.part):
-            cost += total / BYTES_PER_NS + TURN_NS * total / size / ctx.lanes**2
+            is_across = access.indices[-1].plain == planes.part
+            cost += total / BYTES_PER_NS + TURN_NS * total / size / ctx.lanes**2 * is_across
             continue
         row = size * _run(access, spans, planes)
         cost += total / BYTES_PER_NS + (total / row * ROW_NS if row < SMALL_ROW_BYTES else 0.0)
@@ -212,6 +218,17 @@ def _constants(accesses: Sequence[Access], number: int) -> tuple[int, int]:
     """The least and the greatest constant of an index."""
     constants = [i.constant for a in accesses if isinstance(i := a.indices[number], Affine)]
     return min(constants), max(constants)
+
+
+def _around(access: Access, like: Sequence[Access]) -> tuple[Access, dict[str, Span]]:
+    """An access that reaches over all that differ from it in constants, and how far it does along each axis."""
+    indices, more = list[Index](), dict[str, Span]()
+    for number, index in enumerate(access.affine):
+        low, high = _constants(like, number)
+        name = f"{access.tensor.lower()}_around_{number}" if high > low else ""
+        more |= {name: whole(1 + high - low)} if name else {}
+        indices.append(replace(index, terms=(*index.terms, *([(name, 1)] if name else [])), constant=low))
+    return replace(access, indices=tuple(indices)), more
 
 
 def _whole(storage: Storage, axes: Sequence[_Axis], rows: Expr) -> View:
@@ -280,14 +297,17 @@ class PlaneNest(Nest):
         if all(self.base[v].is_point for v in operand.variables):
             return Value(view=fetch(self.ctx, Want(operand, self.spans, self.choice.part)), is_column=True)
         ctx, part, storage = self.ctx, self.choice.part, self.ctx.chip(operand.tensor)
-        if storage is None and not _is_staged(ctx, operand, self.base, part):
-            storage = self.loaded(operand)
+        like = [a for e in self.cluster.einsums for a in e.accesses if self.is_beside(a, operand)]
+        if storage is None and not any(_is_staged(ctx, a, self.base, part) for a in like):
+            storage = self.loaded(operand, like)
         elif storage is None or part != storage.part_variable(operand):
-            turns = self.base if storage else {v: self.base[v] for v in self.planes.single}
+            edges = {v for a in like for i in leaving(ctx, a, self.base) for v in i.variables}
+            turns = self.base if storage else {v: self.base[v] for v in {*self.planes.single, *edges}}
             spans = {**self.spans, **turns, part: self.rows}
+            wide, more = _around(operand, like) if edges else (operand, {})
             is_number = not {*self.planes.axes} & {*operand.variables}
             dtype = "float32" if is_number else ctx.dtypes[operand.tensor]  # numbers of partitions are
-            storage = stage(ctx, operand, spans, part, dtype)
+            storage = stage(ctx, wide, {**spans, **more}, part, dtype)
         axes = self.axes_in(storage, operand)
         view = self.arranged(self.side_by_side(self.rows_in(storage, operand), axes), axes)
         return Value(view=view, is_column=not axes)
@@ -325,10 +345,9 @@ class PlaneNest(Nest):
         order: list[int | Expr] = [1 + axes.index(v) if v in axes else self.spans[v].count for v in wanted]
         return view if order == [*range(1, len(axes) + 1)] else replace(view, order=(0, *order))
 
-    def loaded(self, access: Access) -> Storage:
+    def loaded(self, access: Access, like: Sequence[Access]) -> Storage:
         """An operand of HBM on chip, with all that variables of one value at a time want of it."""
         ctx, source = self.ctx, next(s for s in self.ctx.storage_of(access) if s.is_hbm)
-        like = [a for e in self.cluster.einsums for a in e.accesses if self.is_beside(a, access)]
         axes = [self.axis(access, n, *_constants(like, n)) for n in range(len(access.indices))]
         names = frozenset[str]().union(*(nodes.names_in([a.cut]) for a in axes))
         depth = max(ctx.build.depth_of(names), source.depth)

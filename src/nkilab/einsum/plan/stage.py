@@ -55,8 +55,13 @@ def extents_of(access: Access, spans: dict[str, Span], part: str) -> tuple[list[
         extents.append(most)
         bases.append(start)
         is_gone = all(spans[v].is_point for v in index.variables)
-        dims.append("gone" if is_gone else "part" if index.plain == part and part else "free")
+        dims.append("gone" if is_gone else "part" if _is_along(index, part) else "free")
     return extents, dims, bases
+
+
+def _is_along(index: Affine, part: str) -> bool:
+    """Whether an index runs along the partitions, from whatever place on."""
+    return bool(part) and index.terms == ((part, 1),)
 
 
 def staged_bytes(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype: str) -> int:
@@ -145,7 +150,7 @@ def _source_of(ctx: Context, access: Access) -> Storage:
 
 def _key_of(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype: str) -> Hashable:
     extents, _, bases = extents_of(access, spans, part)
-    axis = next((n for n, i in enumerate(access.indices) if part and i.plain == part), None)
+    axis = next((n for n, i in enumerate(access.affine) if _is_along(i, part)), None)
     counts = tuple(str(spans[v].count) for v in access.variables)
     version = _source_of(ctx, access).version
     return ("stage", access.tensor, tuple(bases), tuple(extents), axis, dtype, counts, version)
