@@ -124,7 +124,7 @@ def _planes(
     bytes_of_all = 2 * (sum(each.values()) + 4 * len(einsums))
     around = {
         (a.tensor, str(i)): prod(spans[v].most for v in a.variables if v != part) * each[str(a)]
-        for a in read for i in a.affine if part in i.variables and leaving(ctx, a, spans)
+        for a in read for i in a.affine if part in i.variables and {i} < {i, *leaving(ctx, a, spans)}
     }  # fmt: skip
     room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8 - sum(around.values())) // bytes_of_all))
     options = []
