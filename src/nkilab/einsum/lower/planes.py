@@ -15,7 +15,7 @@ from math import prod
 
 from ..language.ast import Access, Affine, Einsum, Index
 from ..language.operators import OPERATORS
-from ..plan.build import Span, whole
+from ..plan.build import Span
 from ..plan.choose import (
     BYTES_PER_NS,
     INSTRUCTION_NS,
@@ -30,10 +30,10 @@ from ..plan.choose import (
     tiles_of_axes,
 )
 from ..plan.context import Context
-from ..plan.deliver import Target, deliver, lies_right, targets_of
+from ..plan.deliver import Target, copied_of, deliver, lies_right, targets_of
 from ..plan.fetch import fetch
 from ..plan.nest import Cluster, Nest, Partial
-from ..plan.reach import MOST_STRIDE, leaving
+from ..plan.reach import MOST_STRIDE, around, constants, leaving
 from ..plan.stage import stage
 from ..plan.storage import Storage, positions
 from ..plan.values import Tile, Value
@@ -214,23 +214,6 @@ class _Axis:
     most: int
 
 
-def _constants(accesses: Sequence[Access], number: int) -> tuple[int, int]:
-    """The least and the greatest constant of an index."""
-    constants = [i.constant for a in accesses if isinstance(i := a.indices[number], Affine)]
-    return min(constants), max(constants)
-
-
-def _around(access: Access, like: Sequence[Access]) -> tuple[Access, dict[str, Span]]:
-    """An access that reaches over all that differ from it in constants, and how far it does along each axis."""
-    indices, more = list[Index](), dict[str, Span]()
-    for number, index in enumerate(access.affine):
-        low, high = _constants(like, number)
-        name = f"{access.tensor.lower()}_around_{number}" if high > low else ""
-        more |= {name: whole(1 + high - low)} if name else {}
-        indices.append(replace(index, terms=(*index.terms, *([(name, 1)] if name else [])), constant=low))
-    return replace(access, indices=tuple(indices)), more
-
-
 def _whole(storage: Storage, axes: Sequence[_Axis], rows: Expr) -> View:
     """All of a tile that is moved."""
     counts = [a.cut.count for a in axes if a.dim == "free"] or [expr(1)]
@@ -304,7 +287,7 @@ class PlaneNest(Nest):
             edges = {v for a in like for i in leaving(ctx, a, self.base) for v in i.variables}
             turns = self.base if storage else {v: self.base[v] for v in {*self.planes.single, *edges}}
             spans = {**self.spans, **turns, part: self.rows}
-            wide, more = _around(operand, like) if edges else (operand, {})
+            wide, more = around(operand, like) if edges else (operand, {})
             is_number = not {*self.planes.axes} & {*operand.variables}
             dtype = "float32" if is_number else ctx.dtypes[operand.tensor]  # numbers of partitions are
             storage = stage(ctx, wide, {**spans, **more}, part, dtype)
@@ -348,21 +331,19 @@ class PlaneNest(Nest):
     def loaded(self, access: Access, like: Sequence[Access]) -> Storage:
         """An operand of HBM on chip, with all that variables of one value at a time want of it."""
         ctx, source = self.ctx, next(s for s in self.ctx.storage_of(access) if s.is_hbm)
-        axes = [self.axis(access, n, *_constants(like, n)) for n in range(len(access.indices))]
+        axes = [self.axis(access, n, *constants(like, n)) for n in range(len(access.indices))]
         names = frozenset[str]().union(*(nodes.names_in([a.cut]) for a in axes))
         depth = max(ctx.build.depth_of(names), source.depth)
         key = ("loaded", access.tensor, tuple(axes), self.rows.most, source.version)
-        cache = ctx.build.scopes[depth].cache
-        if key not in cache:
-            with ctx.build.hoisted(depth):
-                has_part = any(a.dim == "part" for a in axes)
-                rows = self.rows.count if has_part else expr(self.rows.most)
-                cache[key] = self.block(f"{access.tensor.lower()}_block", axes, source.buffer.dtype)
-                dst = _whole(cache[key], axes, rows)
-                src = self.in_hbm(source, axes, None if has_part else rows)
-                ctx.build.add(nodes.Load(dst, src))
-        made: Storage = cache[key]
-        return made
+
+        def block() -> Storage:
+            repeat = None if any(a.dim == "part" for a in axes) else expr(self.rows.most)
+            made = self.block(f"{access.tensor.lower()}_block", axes, source.buffer.dtype)
+            dst = _whole(made, axes, repeat or self.rows.count)
+            ctx.build.add(nodes.Load(dst, self.in_hbm(source, axes, repeat)))
+            return made
+
+        return ctx.build.once(key, depth, block)
 
     def is_beside(self, one: Access, other: Access) -> bool:
         """Whether two accesses of a tensor differ in constants alone, those of the partitions apart."""
@@ -417,10 +398,11 @@ class PlaneNest(Nest):
         """Write a value where the tensor lies."""
         target = self.targets[einsum.name]
         value = self.widened(value, tile) if value.is_scalar else value
-        if target.hbm is not None and (copied := self.copied_from(einsum, target.hbm)) is not None:
-            numbers = range(len(einsum.output.indices))
-            axes = [self.axis(einsum.output, n, *_constants([einsum.output], n), True) for n in numbers]
-            self.ctx.build.add(nodes.Store(self.in_hbm(target.hbm, axes), copied))
+        copied = copied_of(self.ctx, einsum, target, self.choice.part)
+        if target.hbm is not None and copied is not None:
+            output, numbers = einsum.output, range(len(einsum.output.indices))
+            axes = [self.axis(output, n, *constants([output], n), True) for n in numbers]
+            self.ctx.build.add(nodes.Store(self.in_hbm(target.hbm, axes), self.rows_in(copied, output)))
             target.hbm.changed()
             target = replace(target, hbm=None)
         if target.tile is not None:
@@ -429,16 +411,6 @@ class PlaneNest(Nest):
         if target.hbm is None:
             return
         self.store(einsum, value, target.hbm, tile)
-
-    def copied_from(self, einsum: Einsum, hbm: Storage) -> View | None:
-        """The part of a tile that an Einsum stores as it lies there; None where it computes or arranges."""
-        is_copy = not (einsum.map_op or einsum.reduce_op or einsum.is_placed)
-        chip = self.ctx.chip(einsum.reads[0]) if is_copy and einsum.accesses else None
-        if chip is None or einsum.accesses[0].indices != einsum.output.indices:
-            return None
-        is_right = chip.part_variable(einsum.output) == self.choice.part and not chip.has_blocks
-        is_same = (chip.buffer.memory, chip.buffer.dtype) == (nodes.SBUF, hbm.buffer.dtype)
-        return self.rows_in(chip, einsum.output) if is_right and is_same else None
 
     def place_in(self, target: Target, einsum: Einsum) -> View:
         """Where a tile on chip has the present part of a result."""
@@ -452,13 +424,13 @@ class PlaneNest(Nest):
         """Store a value, and all that is written beside it, by way of a tile with the axes of HBM."""
         output, numbers = einsum.output, range(len(einsum.output.indices))
         writers = [e for e in self.cluster.einsums if self.is_beside(e.output, output)]
-        axes = [self.axis(output, n, *_constants([e.output for e in writers], n)) for n in numbers]
+        axes = [self.axis(output, n, *constants([e.output for e in writers], n)) for n in numbers]
         elements = prod(a.most for a in axes if a.dim == "free")
         parts = {v for v in output.variables if v in self.planes.single and not self.base[v].is_point}
         spans = {**self.spans, **{v: self.base[v] for v in parts}}
         if elements != prod(spans[v].most for v in output.variables if v != self.choice.part) * len(writers):
             writers, parts = [einsum], set()
-            axes = [self.axis(output, n, *_constants([output], n), is_exact=True) for n in numbers]
+            axes = [self.axis(output, n, *constants([output], n), is_exact=True) for n in numbers]
         if writers[0] is einsum:
             with self.ctx.build.hoisted(self.depth if parts else self.ctx.build.depth):
                 self.results[einsum.name] = self.block(f"{einsum.name.lower()}_out", axes, hbm.buffer.dtype)

@@ -79,7 +79,10 @@ class Operands:
         left = {v for v in self.product.outer if v in access.variables and not self.spans[v].is_point}
         readers = [e for e in self.ctx.cascade.einsums if access.tensor in e.reads]
         is_shared = len(readers) > 1 and all(
-            len(a.variables) >= len(access.variables) for e in readers for a in e.accesses if a.tensor == access.tensor
+            len(a.variables) >= len(access.variables)
+            for e in readers
+            for a in e.accesses
+            if a.tensor == access.tensor
         )
         is_near = (bool(windows) and left <= windows) or is_shared
         is_near &= not self.ctx.given.is_watched

@@ -230,7 +230,7 @@ def _cost(
 def _collected_ns(
     ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str, free: str, elements: int
 ) -> float:
-    """What short rows of a tile of a result cost less because tiles that lie behind its partitions leave together."""
+    """What short rows of a result cost less because all that lies behind its partitions leaves together."""
     indices, size = einsum.output.affine, ctx.bytes_of(ctx.dtypes[einsum.name])
     places = [n for n, i in enumerate(indices) if part and part in i.variables]
     columns = spans[free].most if free and free in indices[-1].variables else 1

@@ -75,7 +75,9 @@ MADE = (
 )
 
 
-def rewritten_by(picker: Picker, cascade: Cascade, partitions: int, machine: Machine | None = None) -> Cascade:
+def rewritten_by(
+    picker: Picker, cascade: Cascade, partitions: int, machine: Machine | None = None
+) -> Cascade:
     """A cascade as choices want it, its ranks joined where they can be."""
     for what, rewrite in REWRITES.items():
         cascade = with_joined_ranks(cascade, partitions) if rewrite is with_columns else cascade

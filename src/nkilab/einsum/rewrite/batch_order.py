@@ -30,10 +30,10 @@ def with_collected_results(cascade: Cascade) -> Cascade:
 
 
 def with_windows_last(cascade: Cascade) -> Cascade:
-    """The cascade whose products over windows have rows of these as their columns, whatever order results have.
+    """The cascade whose products have rows of their windows as columns, in whatever order results are.
 
-    `Y[p, q, k] = X[p + r, q + s, c] . F[r, s, c, k]` has columns of q alone, or single rows of k; `Y'[k, p, q]`
-    has as many rows of q as fit.
+    `Y[p, q, k] = X[p + r, q + s, c] . F[r, s, c, k]` has columns of q alone, or rows of k;
+    `Y'[k, p, q]` has as many rows of q as fit.
     """
     orders: dict[str, tuple[int, ...]] = {}
     bound = _bound(cascade)

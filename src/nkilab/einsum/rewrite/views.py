@@ -4,7 +4,7 @@
 `V[c, Q*p + q] = D[c, p, q]`, which has the elements of D in the same order, all behind it has one long index.
 Operands that are a part of a tensor are copied before.
 
-`Z[i, j, z] = P[i, a, j, b] . C[a, b, z]` is a product of matrices of `P'[a, b, i, j]`, which its maker writes.
+`Z[i, j, z] = P[i, a, j, b] . C[a, b, z]` is a product of matrices of `P'[a, b, i, j]`, which P is made as.
 """
 
 from __future__ import annotations
