@@ -73,7 +73,7 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
     Kind.PART: (lambda c: normal(c, 128), cascade_of("A: I J, B: J K, C: K L, Z: I L",
                                    ["Z[i, l] = A[i, j] . B[j, k] . C[k, l] ;; M mul V add"], "Z",
                                    {"I": 3, "J": 5, "K": 2, "L": 7})),
-    Kind.WINDOW: (with_windows_as_rows, cascade_of("X: C H W, F: K C R S, Z: P Q K",
+    Kind.WINDOW: (lambda c: with_windows_as_rows(c, 128), cascade_of("X: C H W, F: K C R S, Z: P Q K",
                   ["Z[p, q, k] = X[c, 2*p + r, 3*q + s] . F[k, c, r, s] ;; M mul V add"], "Z",
                   {"C": 3, "H": 8, "W": 12, "K": 5, "R": 2, "S": 3, "P": 4, "Q": 4})),
     Kind.VIEW: (lambda c: with_matrices_between(with_views(c, 128), 128),

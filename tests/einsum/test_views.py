@@ -92,12 +92,12 @@ def test_windows_stand_apart_from_the_rows_that_they_are() -> None:
     cascade = cascade_of(
         {"X": "C H W", "F": "K C R S", "Z": "P Q K"}, [PATCHES], C=3, H=20, W=12, K=8, R=4, S=4, P=5, Q=3
     )
-    rows = with_windows_as_rows(cascade)
+    rows = with_windows_as_rows(cascade, 128)
     # the image is cut as its windows are; the rows, which are a view, are not
     assert [str(e) for e in with_split_ranks(rows).einsums] == [
         "X_windows[p, q, c, r, s] = X[c, p, r, q, s]",
-        "X_rows[p, q, 16*c + 4*r + s] = X_windows[p, q, c, r, s]",
-        "Z[p, q, k] = X_rows[p, q, crs] . F[k, crs] ;; M multiply V add",
+        "X_windows_rows[3*p + q, 16*c + 4*r + s] = X_windows[p, q, c, r, s]",
+        "Z[pq, k] = X_windows_rows[pq, crs] . F[k, crs] ;; M multiply V add",
     ]
 
 

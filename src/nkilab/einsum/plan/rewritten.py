@@ -59,7 +59,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "recurrences in chunks, as products": _with_operands(with_chunks),
     "scans of few rows in parts": _with_operands(with_scans_in_parts),
     "small operands along ranks that they lack": lambda cascade, _: with_repeated_operands(cascade),
-    "windows as rows of a matrix": lambda cascade, _: with_windows_as_rows(cascade),
+    "windows as rows of a matrix": with_windows_as_rows,
     "batches of products before their matrices": lambda cascade, _: with_batches_first(cascade),
     "results of windows with their rows last": lambda cascade, _: with_windows_last(cascade),
     "few rows in parts, one for each lane": _in_lanes,

@@ -32,7 +32,7 @@ class _Cut:
 
 def with_views(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade with ranks joined behind what keeps them apart; every rank has an extent."""
-    return _viewing(cascade, partitions, _apart(cascade))
+    return viewing(cascade, partitions, _apart(cascade))
 
 
 def with_matrices_between(cascade: Cascade, partitions: int) -> Cascade:
@@ -56,7 +56,7 @@ def with_matrices_between(cascade: Cascade, partitions: int) -> Cascade:
     other_order = added.applied(tuple(reordered(added, orders, {t: t for t in orders})[0]))
     joined = other_order
     for tensor in dict.fromkeys(e.name for e in cascade.einsums if e.name in orders):
-        joined = _viewing(joined, partitions, {tensor})
+        joined = viewing(joined, partitions, {tensor})
     return cascade if joined is other_order else joined
 
 
@@ -76,7 +76,7 @@ def _is_product(einsum: Einsum) -> bool:
     return is_product and all(names) and {*names} <= {v for a in einsum.accesses for v in a.variables}
 
 
-def _viewing(cascade: Cascade, partitions: int, apart: Set[str]) -> Cascade:
+def viewing(cascade: Cascade, partitions: int, apart: Set[str]) -> Cascade:
     """The cascade with views in place of some operands, and ranks joined behind them."""
     added, cuts, steps = Additions(cascade), dict[str, _Cut](), list[Step]()
     bound = {e.name for block in cascade.blocks for e in block.body}
