@@ -9,6 +9,7 @@ from nkilab import einsum
 from nkilab.einsum import timed
 from nkilab.einsum.language.ast import Cascade, Kind, Tensor
 from nkilab.einsum.language.expressions import read_einsum
+from nkilab.einsum.rewrite.batch_order import with_windows_last
 from nkilab.einsum.rewrite.splits import with_split_ranks
 from nkilab.einsum.rewrite.views import with_matrices_between, with_views
 from nkilab.einsum.rewrite.window_rows import with_windows_as_rows
@@ -126,6 +127,33 @@ def test_patches_are_rows_of_one_matrix(dialect: str) -> None:
     assert np.array_equal(kernel(x, f), np.einsum("cprqs,kcrs->pqk", patches, f))
     # 120 patches are columns of one product, not 12 of each of 10 rows
     assert "z_sum = nl.ndarray((120, 20)" in numbers_of(kernel) or dialect == "neuronxcc"
+
+
+def test_rows_of_windows_come_last_in_results() -> None:
+    cascade = cascade_of(
+        {"X": "H W C", "F": "R S C K", "Z": "P Q K"},
+        ["Z[p, q, k] = X[p + r, q + s, c] . F[r, s, c, k] ;; M mul V add"],
+        H=9, W=8, C=4, R=3, S=3, K=5, P=7, Q=6,
+    )  # fmt: skip
+    assert [str(e) for e in with_windows_last(cascade).einsums] == [
+        "Z_batches[k, p, q] = X[p + r, q + s, c] . F[r, s, c, k] ;; M multiply V add",
+        "Z[z_0, z_1, z_2] = Z_batches[z_2, z_0, z_1]",
+    ]
+
+
+def test_zeros_around_a_block_are_made_on_chip() -> None:
+    x = whole_numbers(6, 7, 8)
+    kernel = einsum.compile(
+        "Y[i, j, k] = X[i-1, j, k] + X[i+1, j, k] + X[i, j-1, k] + X[i, j+1, k]"
+        " + X[i, j, k-1] + X[i, j, k+1]",
+        shapes={"X": x.shape, "Y": x.shape},
+    )
+    wide = np.pad(x, 1)
+    around = [np.roll(wide, step, axis)[1:-1, 1:-1, 1:-1] for axis in range(3) for step in (-1, 1)]
+    assert np.array_equal(kernel(x), sum(around, np.zeros(x.shape)))
+    # the block once with zeros around rows and columns, and once from each row of partitions beside it
+    assert kernel.source.count("src=X") == 3
+    assert "private_hbm" not in kernel.source
 
 
 def test_what_is_plainly_slower_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,8 +76,7 @@ def best_timed(
             what, change = changes.pop(0)
             is_first = what in REWRITES and late.pop(what, None) is None
             seen.add(what)
-            other = made(change(plan[1].knobs))
-            if other is None:
+            if (other := made(change(plan[1].knobs))) is None:
                 continue
             runs, least = run_by(other[0].body), price(other[0])
             judge, whose = (judged, "") if runs <= budget else (price, BUSIEST)
@@ -97,11 +96,9 @@ def best_timed(
                 continue
             sentence = f"{whose}{after:.1f} us instead of {before:.1f}" + " by the timing model" * (not whose)
             notes.append(f"{what}: {sentence if before < inf else 'by the rules there is no room on chip'}")
-            # what was compared with a plan that is nowhere near tells nothing
-            if after * HOPELESS < before:
+            if after * HOPELESS < before:  # what was compared with it tells nothing
                 seen, budget = {what}, MOST_STATEMENTS - run_by(other[0].body)
-            # with another plan come other decisions
-            plan, known, changes = other, {judge: after}, []
+            plan, known, changes = other, {judge: after}, []  # with another plan come other decisions
         plan[1].choices.extend(notes)
         plan[1].tried.extend((*tried, *faults))
         return plan

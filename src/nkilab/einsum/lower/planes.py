@@ -96,8 +96,7 @@ def _planes(
     ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span], part: str, single: frozenset[str]
 ) -> Planes | None:
     """The way with a variable on the partitions, if it can lie there."""
-    reduced = {v for e in einsums for v in e.reduced}
-    own = {e.name for e in einsums}
+    reduced, own = {v for e in einsums for v in e.reduced}, {e.name for e in einsums}
     outputs = [e.output for e in einsums if not e.reduced]
     read = [a for e in einsums for a in e.accesses if a.tensor not in own]
     behind = {t for e in ctx.cascade.einsums if e not in einsums for t in e.reads} | {*ctx.cascade.outputs}
@@ -116,25 +115,23 @@ def _planes(
     axes = [v for v in every if not spans[v].is_point and v not in single and v != part]
     axes = sums_last(einsums, (*read, *outputs), spans, axes)
     blocks = {v: 1 for v in every if v in single}
-    if spans[part].most > ctx.lanes:
-        blocks[part] = ctx.lanes
+    blocks |= {part: ctx.lanes} if spans[part].most > ctx.lanes else {}
     moved = (*read, *written)
     parts = {str(o): prod(spans[v].most for v in o.variables if v in single) for o in written}
     each = {str(a): ctx.bytes_of(ctx.dtypes[a.tensor]) * parts.get(str(a), 1) for a in moved}
     bytes_of_all = 2 * (sum(each.values()) + 4 * len(einsums))
-    around = {
-        (a.tensor, str(i)): prod(spans[v].most for v in a.variables if v != part) * each[str(a)]
-        for a in read for i in a.affine if part in i.variables and {i} < {i, *leaving(ctx, a, spans)}
-    }  # fmt: skip
-    room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8 - sum(around.values())) // bytes_of_all))
+    edged = [a for a in read if any(part not in i.variables for i in leaving(ctx, a, spans))]
+    around = {(a.tensor, *(str(i) for i in a.affine if part in i.variables)): a for a in edged}
+    kept = sum(prod(spans[v].most for v in a.variables if v != part) * each[str(a)] for a in around.values())
+    room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8 - kept) // bytes_of_all))
     options = []
     for sizes in tiles_of_axes(axes, {v: spans[v].most for v in axes}, moved, room):
         tile = [v for v in axes if sizes.get(v) != 1][-MOST_AXES:]
         cut = {**blocks, **sizes, **{v: 1 for v in axes if v not in tile}}
         if any(spans[v].count.value is None for v in cut if v != part or spans[v].most > ctx.lanes):
             return None
-        planes = Planes(part, tuple(tile), cut, single, 0.0)
-        options.append(replace(planes, cost_ns=_cost(ctx, einsums, spans, planes, moved)))
+        one = Planes(part, tuple(tile), cut, single, 0.0)
+        options.append(replace(one, cost_ns=_cost(ctx, einsums, spans, one, moved)))
     return min(options, key=lambda p: p.cost_ns)
 
 

@@ -45,12 +45,11 @@ def rows_beside(
     if any(isinstance(o, Scalar) for o in einsum.operands) or spans[product.free].count.value is None:
         return "", 1
     rows = {}
-    for variable in reversed(product.outer):
-        if is_row(einsum, product, variable) and _lies_straight(einsum, product, variable, target):
-            extent = spans[variable].count.value or 0
-            each = max((n for n in range(1, bank // columns + 1) if extent % n == 0), default=1)
-            if 1 in held or _is_staged(ctx, product, right, inside(product, spans, variable, each)):
-                rows[variable] = each
+    for variable in (v for v in reversed(product.outer) if is_row(einsum, product, v)):
+        extent = spans[variable].count.value or 0
+        each = max((n for n in range(1, bank // columns + 1) if extent % n == 0), default=1)
+        is_there = 1 in held or _is_staged(ctx, product, right, inside(product, spans, variable, each))
+        rows |= {variable: each} if is_there and _lies_straight(einsum, product, variable, target) else {}
     variable = max(rows, key=lambda v: rows[v], default="")
     return (variable, rows[variable]) if rows.get(variable, 1) > 1 else ("", 1)
 

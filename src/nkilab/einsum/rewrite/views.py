@@ -42,22 +42,25 @@ def with_matrices_between(cascade: Cascade, partitions: int) -> Cascade:
     """
     orders: dict[str, list[int]] = {}
     for einsum in (e for e in reversed(cascade.einsums) if _is_product(e)):
-        result = [i.plain for i in einsum.output.indices]
-        result = [result[n] for n in orders.get(einsum.name, range(len(result)))]
         for access, other in zip(einsum.accesses, einsum.accesses[::-1], strict=True):
-            names = [i.plain for i in access.indices]
-            if _is_between(access.tensor, cascade) and all(names):
-                first = [v for v in other.variables if v in names]
-                own = [v for v in result if v in names and v not in first]
-                order = sorted(first, key=lambda v: v in einsum.reduced) + own
-                is_matrix = max(len(own), len(names) - len(own)) > 1
-                orders |= {access.tensor: [names.index(v) for v in order]} if is_matrix else {}
+            order = _as_read(einsum, access, other, orders) if _is_between(access.tensor, cascade) else []
+            orders |= {access.tensor: order} if order else {}
     added = Additions(cascade)
     other_order = added.applied(tuple(reordered(added, orders, {t: t for t in orders})[0]))
     joined = other_order
     for tensor in dict.fromkeys(e.name for e in cascade.einsums if e.name in orders):
         joined = viewing(joined, partitions, {tensor})
     return cascade if joined is other_order else joined
+
+
+def _as_read(einsum: Einsum, access: Access, other: Access, orders: Mapping[str, Sequence[int]]) -> list[int]:
+    """The axes of an operand as a matrix: of the batch, of the sum, its own; [] if it is one."""
+    names, result = [i.plain for i in access.indices], [i.plain for i in einsum.output.indices]
+    result = [result[n] for n in orders.get(einsum.name, range(len(result)))]
+    first = sorted((v for v in other.variables if v in names), key=lambda v: v in einsum.reduced)
+    own = [v for v in result if v in names and v not in first]
+    is_matrix = all(names) and max(len(own), len(first)) > 1
+    return [names.index(v) for v in (*first, *own)] if is_matrix else []
 
 
 def _is_between(tensor: str, cascade: Cascade) -> bool:
