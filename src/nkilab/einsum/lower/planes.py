@@ -151,10 +151,13 @@ def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) ->
 def _is_staged(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> bool:
     """Whether an operand in HBM is transposed on its way, or has zeros around it."""
     wide = [v for v in access.variables if not spans[v].is_point]
-    own = [i.terms for i in access.affine if part in i.variables]
-    is_alone, is_leaving = own == [((part, 1),)], bool(leaving(ctx, access, spans))
+    own = [i for i in access.affine if part in i.variables]
+    # what blocks of partitions read beyond edges is known only to their loop
+    is_alone = [i.terms for i in own] == [((part, 1),)] and (
+        bool(own[0].plain) or spans[part].most <= ctx.lanes
+    )
     is_across = wide != [part] and access.indices[-1].plain == part
-    return access.tensor in ctx.storages and is_alone and (is_across or is_leaving)
+    return access.tensor in ctx.storages and is_alone and (is_across or bool(leaving(ctx, access, spans)))
 
 
 def _is_turned(chip: Storage, access: Access, spans: dict[str, Span], part: str) -> bool:
