@@ -1,7 +1,8 @@
 """Indices that run backwards, X[p - r]: variables of sums are counted the other way round.
 
 A sum over r is one over R - 1 - r, and then X[p - r] is a window X[p + r - (R - 1)]. An index that all
-variables run backwards in, as that of a filter then, reads a copy whose axis is turned round.
+variables run backwards in, as that of a filter then, reads a copy whose axis is turned round. Sums around
+products take one value at a time, whichever way they run.
 """
 
 from __future__ import annotations

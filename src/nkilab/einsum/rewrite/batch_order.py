@@ -1,4 +1,4 @@
-"""Tensors of many products with the ranks of the batch in front: each product's matrix lies by itself.
+"""Tensors of sums of products in other orders: batches first, rows of windows last, strides on chip.
 
 `T[i, j, c] = P[k, i, c] . Q[k, j, c]` has one product for each c, and takes single elements for it. With
 `P'[c, k, i]`, `Q'[c, k, j]` and `T'[c, i, j]` its transfers are rows. What lies between Einsums is kept so
@@ -37,7 +37,7 @@ def with_windows_last(cascade: Cascade) -> Cascade:
     """
     orders: dict[str, tuple[int, ...]] = {}
     bound = _bound(cascade)
-    for einsum in (e for e in cascade.einsums if _is_sum(e) and not _batch(e, cascade)):
+    for einsum in (e for e in cascade.einsums if is_sum(e) and not _batch(e, cascade)):
         moved = {v for a in einsum.accesses for i in a.affine if len(i.variables) > 1 for v in i.variables}
         axes = einsum.output.affine
         own = [n for n, i in enumerate(axes) if moved & {*i.variables}]
@@ -110,7 +110,7 @@ def _bound(cascade: Cascade) -> set[str]:
     return bound | {tensor for tensor, _ in cascade.index_ranks}
 
 
-def _is_sum(einsum: Einsum) -> bool:
+def is_sum(einsum: Einsum) -> bool:
     """Whether an Einsum is a sum of products of two tensors."""
     is_sum = (einsum.map_op, einsum.reduce_op) == ("multiply", "add") and not einsum.is_placed
     return is_sum and len(einsum.accesses) == 2 == len({*einsum.reads})
@@ -135,7 +135,7 @@ def _order(einsum: Einsum, access: Access, batch: Sequence[str]) -> tuple[int, .
 
 def _batch(einsum: Einsum, cascade: Cascade) -> Sequence[str]:
     """Variables of which each value is a product by itself, of matrices or of a row and a number."""
-    if not _is_sum(einsum) or not any(_own(einsum, cascade)):
+    if not is_sum(einsum) or not any(_own(einsum, cascade)):
         return ()
     return [v for v in einsum.output.variables if all(v in a.variables for a in einsum.accesses)]
 

@@ -17,7 +17,7 @@ from operator import mul
 
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine, plain
-from .batch_order import reordered
+from .batch_order import is_sum, reordered
 from .ranks import with_joined_ranks
 
 
@@ -67,16 +67,14 @@ def _is_between(tensor: str, cascade: Cascade) -> bool:
     """Whether a tensor is a product that another one alone reads."""
     makers = [e for e in cascade.einsums if e.name == tensor]
     readers = [e for e in cascade.einsums if tensor in e.reads]
-    is_one = len(makers) == len(readers) == 1 and len({*readers[0].reads}) == 2
-    return is_one and _is_product(makers[0]) and tensor not in cascade.outputs
+    is_one = len(makers) == len(readers) == 1 and tensor not in cascade.outputs
+    return is_one and _is_product(makers[0])
 
 
 def _is_product(einsum: Einsum) -> bool:
     """Whether a result is the product of two tensors, each of its axes a variable of one of them."""
     names = [i.plain for i in einsum.output.indices]
-    is_product = (einsum.map_op, einsum.reduce_op) == ("multiply", "add") and not einsum.is_placed
-    is_product = is_product and len(einsum.accesses) == 2 and bool(einsum.reduced)
-    return is_product and all(names) and {*names} <= {v for a in einsum.accesses for v in a.variables}
+    return is_sum(einsum) and all(names) and {*names} <= {v for a in einsum.accesses for v in a.variables}
 
 
 def viewing(cascade: Cascade, partitions: int, apart: Set[str]) -> Cascade:

@@ -11,6 +11,7 @@ from math import prod
 
 from ..language.additions import Additions
 from ..language.ast import Access, Cascade, Einsum, Kind, Step, plain
+from .batch_order import is_sum
 from .views import viewing
 
 # times the elements of a tensor that its windows may have
@@ -40,10 +41,8 @@ def with_windows_as_rows(cascade: Cascade, partitions: int) -> Cascade:
 
 def _image(einsum: Einsum, cascade: Cascade) -> Access | None:
     """The operand whose windows a sum runs over; None if it runs over none."""
-    is_plain = not (einsum.condition or einsum.recurrence or any(a.gathers for a in einsum.accesses))
-    if not is_plain or (einsum.map_op, einsum.reduce_op) != ("multiply", "add") or len(einsum.operands) != 2:
-        return None
-    for image, weights in (einsum.accesses, einsum.accesses[::-1]) if len(einsum.accesses) == 2 else ():
+    is_plain = is_sum(einsum) and len(einsum.operands) == 2
+    for image, weights in (einsum.accesses, einsum.accesses[::-1]) if is_plain else ():
         axes = [n for n, i in enumerate(weights.indices) if i.plain in einsum.reduced]
         if _is_summed_whole(einsum, image, weights, axes) and _is_worth(einsum, image, cascade):
             return image
