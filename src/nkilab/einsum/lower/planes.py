@@ -34,7 +34,7 @@ from ..plan.deliver import Target, copied_of, deliver, lies_right, targets_of
 from ..plan.fetch import fetch
 from ..plan.nest import Cluster, Nest, Partial
 from ..plan.reach import MOST_STRIDE, around, constants, leaving
-from ..plan.stage import stage, staged_bytes
+from ..plan.stage import bytes_around, stage
 from ..plan.storage import Storage, positions
 from ..plan.values import Tile, Value
 from ..plan.want import Want
@@ -122,7 +122,7 @@ def _planes(
     bytes_of_all = 2 * (sum(each.values()) + 4 * len(einsums))
     edged = [a for a in read if any(part not in i.variables for i in leaving(ctx, a, spans))]
     around = {(a.tensor, *(str(i) for i in a.affine if part in i.variables)): a for a in edged}
-    kept = sum(staged_bytes(ctx, a, spans, part, ctx.dtypes[a.tensor]) for a in around.values())
+    kept = sum(bytes_around(ctx, a, spans, part) for a in around.values())
     room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8 - kept) // bytes_of_all))
     options = []
     for sizes in tiles_of_axes(axes, {v: spans[v].most for v in axes}, moved, room):

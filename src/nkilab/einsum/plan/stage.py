@@ -71,6 +71,13 @@ def staged_bytes(ctx: Context, access: Access, spans: dict[str, Span], part: str
     return prod(shape[1:]) * ctx.bytes_of(dtype)
 
 
+def bytes_around(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> int:
+    """Bytes per partition of an operand with zeros around it, of one value of each axis that has none."""
+    edges = {part, *(v for i in leaving(ctx, access, spans) for v in i.variables)}
+    inside = {v: spans[v] if v in edges else point(0) for v in access.variables}
+    return staged_bytes(ctx, access, inside, part, ctx.dtypes[access.tensor])
+
+
 def stage(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype: str) -> Storage:
     """A tile that holds all that an access reaches over spans, made in the outermost scope that knows them.
 
