@@ -61,13 +61,17 @@ def inside(product: Product, spans: dict[str, Span], variable: str, each: int) -
 
 
 def is_row(einsum: Einsum, product: Product, variable: str) -> bool:
-    """Whether the moving operand alone has a variable, at an index without that of its columns."""
+    """Whether the moving operand alone has a variable, at an index before that of its columns."""
     left, right = product.left, product.right
     if right is None or (left is not None and variable in left.variables) or variable not in right.variables:
         return False
     own = [i for i in right.indices if variable in i.variables]
     is_alone = any(i.variables == (variable,) for i in einsum.output.affine)
-    return is_alone and len(own) == 1 and not {product.free, product.over} & set(own[0].variables)
+    order = [v for i in right.indices for v in i.variables]
+    is_before = product.free not in order or order.index(variable) < order.index(product.free)
+    return (
+        is_alone and is_before and len(own) == 1 and not {product.free, product.over} & set(own[0].variables)
+    )
 
 
 def _lies_straight(einsum: Einsum, product: Product, variable: str, target: Target) -> bool:
