@@ -44,7 +44,7 @@ def rows_beside(
         return "", 1
     if any(isinstance(o, Scalar) for o in einsum.operands) or spans[product.free].count.value is None:
         return "", 1
-    rows = {}
+    rows = dict[str, int]()
     for variable in (v for v in reversed(product.outer) if is_row(einsum, product, v)):
         extent = spans[variable].count.value or 0
         each = max((n for n in range(1, bank // columns + 1) if extent % n == 0), default=1)
