@@ -24,7 +24,7 @@ from nkilab.einsum.rewrite.few_rows import with_full_lanes
 from nkilab.einsum.rewrite.recurrences import with_scans
 from nkilab.einsum.rewrite.repeated import with_repeated_operands
 from nkilab.einsum.rewrite.scan_parts import with_scans_in_parts
-from nkilab.einsum.rewrite.views import with_views, with_whole_products
+from nkilab.einsum.rewrite.views import with_matrices_between, with_views
 from nkilab.einsum.rewrite.window_rows import with_windows_as_rows
 from nkilab.machine import MACHINES
 from tests.einsum.cascades import Steps
@@ -73,10 +73,10 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
     Kind.PART: (lambda c: normal(c, 128), cascade_of("A: I J, B: J K, C: K L, Z: I L",
                                    ["Z[i, l] = A[i, j] . B[j, k] . C[k, l] ;; M mul V add"], "Z",
                                    {"I": 3, "J": 5, "K": 2, "L": 7})),
-    Kind.WINDOW: (with_windows_as_rows, cascade_of("X: C H W, F: K C R S, Z: P Q K",
+    Kind.WINDOW: (lambda c: with_windows_as_rows(c, 128), cascade_of("X: C H W, F: K C R S, Z: P Q K",
                   ["Z[p, q, k] = X[c, 2*p + r, 3*q + s] . F[k, c, r, s] ;; M mul V add"], "Z",
                   {"C": 3, "H": 8, "W": 12, "K": 5, "R": 2, "S": 3, "P": 4, "Q": 4})),
-    Kind.VIEW: (lambda c: with_whole_products(with_views(c, 128), 128),
+    Kind.VIEW: (lambda c: with_matrices_between(with_views(c, 128), 128),
                 cascade_of("X: C H W, F: C R, D: C P Q, Y: C P Q, U: C P Q, A: S I C, B: S J, O: I J C, "
                            "W: C K, V: I J K",
                            ["D[c, p, q] = X[c, p + r, q] . F[c, r] ;; M mul V add",

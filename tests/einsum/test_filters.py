@@ -35,6 +35,22 @@ def test_a_transposed_convolution_sums_over_its_filter(
     assert kernel.roofline.times_ns["tensor"] <= 3 * times_of(10 * length * 6 * 5)
 
 
+def test_rests_of_a_transposed_convolution_leave_in_rows() -> None:
+    rng = np.random.default_rng(7)
+    image, weights = rng.normal(size=(2, 5, 10)), rng.normal(size=(5, 6, 4))
+    kernel = einsum.compile(
+        "Y[n, o, p] = X[n, c, q] * W[c, o, p - 2*q]",
+        shapes={"X": image.shape, "W": weights.shape, "Y": (2, 6, 22)},
+    )
+    expected = [spread(one.T, weights.transpose(2, 0, 1), 2, 0, 22).T for one in image]
+    np.testing.assert_allclose(kernel(X=image, W=weights), expected, atol=1e-5)
+    stores = [line for line in kernel.source.splitlines() if "dst=Y" in line]
+    # both rests lie between each other on chip; sums take the filter backwards where it lies
+    assert stores
+    assert not [line for line in stores if ":2" in line]
+    assert "private_hbm" not in kernel.source
+
+
 def times_of(products: int) -> float:
     """Nanoseconds of TensorE at 128 * 128 products per column of 1/2.4 ns, in four passes."""
     return 4 * products / (128 * 128) / 2.4

@@ -46,3 +46,17 @@ def test_strings_of_opt_einsum_mean_what_it_takes_them_for(text: str, dialect: s
     # whole numbers, which no product of few of them rounds
     inputs = [rng.integers(-2, 3, kernel.cascade.shape(n)).astype(np.float32) for n in kernel.inputs]
     assert np.array_equal(kernel(*inputs), opt_einsum.contract(text, *(i.astype(np.float64) for i in inputs)))
+
+
+@pytest.mark.parametrize("result", ["zji", "zij"])
+def test_rows_beside_each_other_lie_as_their_operand_has_them(result: str) -> None:
+    rng = np.random.default_rng(5)
+    shapes = {"A": (4, 6, 5), "B": (3, 6, 2), "C": (5, 2, 6)}
+    arrays = {name: rng.integers(-2, 3, shape).astype(np.float32) for name, shape in shapes.items()}
+    kernel = nkilab.einsum.compile(f"isa,jsb,abz->{result}", shapes=shapes, dtypes="bfloat16")
+    # i lies before j on chip, whichever comes first in the result
+    assert not [verdict for verdict in kernel.verify() if not verdict.is_fine]
+    expected = np.einsum(f"isa,jsb,abz->{result}", *arrays.values())
+    np.testing.assert_allclose(
+        np.asarray(kernel(**arrays), np.float32), expected, atol=0.01 * abs(expected).max()
+    )

@@ -9,8 +9,9 @@ from nkilab import einsum
 from nkilab.einsum import timed
 from nkilab.einsum.language.ast import Cascade, Kind, Tensor
 from nkilab.einsum.language.expressions import read_einsum
+from nkilab.einsum.rewrite.batch_order import with_windows_last
 from nkilab.einsum.rewrite.splits import with_split_ranks
-from nkilab.einsum.rewrite.views import with_views, with_whole_products
+from nkilab.einsum.rewrite.views import with_matrices_between, with_views
 from nkilab.einsum.rewrite.window_rows import with_windows_as_rows
 from tests.einsum.numbers import numbers_of
 
@@ -65,17 +66,18 @@ def test_a_convolution_alone_stays_as_it_is() -> None:
     assert with_views(cascade, 128) is cascade
 
 
-def test_an_outer_product_of_matrices_is_one_product_however_it_is_read() -> None:
+def test_an_outer_product_is_read_as_a_matrix() -> None:
     cascade = cascade_of(
         {"A": "S I C", "B": "S J D", "W": "C D K", "O": "I J C D", "Z": "I J K"},
         ["O[i, j, c, d] = A[s, i, c] . B[s, j, d] ;; M mul V add",
          "Z[i, j, k] = O[i, j, c, d] . W[c, d, k] ;; M mul V add"],
         S=16, I=6, J=5, C=4, D=3, K=7,
     )  # fmt: skip
-    assert [str(e) for e in with_whole_products(cascade, 128).einsums] == [
-        "O[ic, jd] = A[s, ic] . B[s, jd] ;; M multiply V add",
-        "O_rows[i, c, j, d] = O[4*i + c, 3*j + d]",
-        "Z[i, j, k] = O_rows[i, c, j, d] . W[c, d, k] ;; M multiply V add",
+    # 12 rows of 30 values, as W and Z have them: one product of matrices reads them
+    assert [str(e) for e in with_matrices_between(cascade, 128).einsums] == [
+        "O[c, d, i, j] = A[s, i, c] . B[s, j, d] ;; M multiply V add",
+        "O_rows[3*c + d, 5*i + j] = O[c, d, i, j]",
+        "Z[ij, k] = O_rows[cd, ij] . W[cd, k] ;; M multiply V add",
     ]
 
 
@@ -84,19 +86,19 @@ def test_a_product_that_is_one_of_matrices_stays_as_it_is() -> None:
         {"A": "M K", "B": "K N", "C": "M N", "Z": "M N"},
         ["C[m, n] = A[m, k] . B[k, n] ;; M mul V add", "Z[m, n] = C[m, n] ;; M unary(exp)"], M=6, K=5, N=4,
     )  # fmt: skip
-    assert with_whole_products(cascade, 128) is cascade
+    assert with_matrices_between(cascade, 128) is cascade
 
 
 def test_windows_stand_apart_from_the_rows_that_they_are() -> None:
     cascade = cascade_of(
         {"X": "C H W", "F": "K C R S", "Z": "P Q K"}, [PATCHES], C=3, H=20, W=12, K=8, R=4, S=4, P=5, Q=3
     )
-    rows = with_windows_as_rows(cascade)
+    rows = with_windows_as_rows(cascade, 128)
     # the image is cut as its windows are; the rows, which are a view, are not
     assert [str(e) for e in with_split_ranks(rows).einsums] == [
         "X_windows[p, q, c, r, s] = X[c, p, r, q, s]",
-        "X_rows[p, q, 16*c + 4*r + s] = X_windows[p, q, c, r, s]",
-        "Z[p, q, k] = X_rows[p, q, crs] . F[k, crs] ;; M multiply V add",
+        "X_windows_rows[3*p + q, 16*c + 4*r + s] = X_windows[p, q, c, r, s]",
+        "Z[pq, k] = X_windows_rows[pq, crs] . F[k, crs] ;; M multiply V add",
     ]
 
 
@@ -125,6 +127,33 @@ def test_patches_are_rows_of_one_matrix(dialect: str) -> None:
     assert np.array_equal(kernel(x, f), np.einsum("cprqs,kcrs->pqk", patches, f))
     # 120 patches are columns of one product, not 12 of each of 10 rows
     assert "z_sum = nl.ndarray((120, 20)" in numbers_of(kernel) or dialect == "neuronxcc"
+
+
+def test_rows_of_windows_come_last_in_results() -> None:
+    cascade = cascade_of(
+        {"X": "H W C", "F": "R S C K", "Z": "P Q K"},
+        ["Z[p, q, k] = X[p + r, q + s, c] . F[r, s, c, k] ;; M mul V add"],
+        H=9, W=8, C=4, R=3, S=3, K=5, P=7, Q=6,
+    )  # fmt: skip
+    assert [str(e) for e in with_windows_last(cascade).einsums] == [
+        "Z_batches[k, p, q] = X[p + r, q + s, c] . F[r, s, c, k] ;; M multiply V add",
+        "Z[z_0, z_1, z_2] = Z_batches[z_2, z_0, z_1]",
+    ]
+
+
+def test_zeros_around_a_block_are_made_on_chip() -> None:
+    x = whole_numbers(6, 7, 8)
+    kernel = einsum.compile(
+        "Y[i, j, k] = X[i-1, j, k] + X[i+1, j, k] + X[i, j-1, k] + X[i, j+1, k]"
+        " + X[i, j, k-1] + X[i, j, k+1]",
+        shapes={"X": x.shape, "Y": x.shape},
+    )
+    wide = np.pad(x, 1)
+    around = [np.roll(wide, step, axis)[1:-1, 1:-1, 1:-1] for axis in range(3) for step in (-1, 1)]
+    assert np.array_equal(kernel(x), sum(around, np.zeros(x.shape)))
+    # the block once with zeros around rows and columns, and once from each row of partitions beside it
+    assert kernel.source.count("src=X") == 3
+    assert "private_hbm" not in kernel.source
 
 
 def test_what_is_plainly_slower_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:

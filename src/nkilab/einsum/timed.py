@@ -43,6 +43,8 @@ FAULT = "A FAULT OF NKILAB, please report it"
 # of the time of the kernel by the rules: what saves less leaves it as it is; and of that of its busiest
 # engine, which tells nothing of waits; a rewrite that saves less than the last says comes behind all others
 WORTH, WORTH_UNSEEN, WORTH_FIRST = 0.98, 0.7, 0.6
+# times as long as another plan, from which one is no measure of changes
+HOPELESS = 8.0
 BUSIEST = "its busiest engine works "
 
 
@@ -74,8 +76,7 @@ def best_timed(
             what, change = changes.pop(0)
             is_first = what in REWRITES and late.pop(what, None) is None
             seen.add(what)
-            other = made(change(plan[1].knobs))
-            if other is None:
+            if (other := made(change(plan[1].knobs))) is None:
                 continue
             runs, least = run_by(other[0].body), price(other[0])
             judge, whose = (judged, "") if runs <= budget else (price, BUSIEST)
@@ -95,8 +96,9 @@ def best_timed(
                 continue
             sentence = f"{whose}{after:.1f} us instead of {before:.1f}" + " by the timing model" * (not whose)
             notes.append(f"{what}: {sentence if before < inf else 'by the rules there is no room on chip'}")
-            # with another plan come other decisions
-            plan, known, changes = other, {judge: after}, []
+            if after * HOPELESS < before:  # what was compared with it tells nothing
+                seen, budget = {what}, MOST_STATEMENTS - run_by(other[0].body)
+            plan, known, changes = other, {judge: after}, []  # with another plan come other decisions
         plan[1].choices.extend(notes)
         plan[1].tried.extend((*tried, *faults))
         return plan

@@ -22,6 +22,7 @@ from ..plan.choose import (
 )
 from ..plan.context import Context
 from ..plan.reach import leaving
+from ..plan.stage import bytes_around
 from ..plan.storage import Storage
 
 # axes of a tile behind the partitions, and elements of one on a partition
@@ -87,8 +88,7 @@ def _planes(
     ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span], part: str, single: frozenset[str]
 ) -> Planes | None:
     """The way with a variable on the partitions, if it can lie there."""
-    reduced = {v for e in einsums for v in e.reduced}
-    own = {e.name for e in einsums}
+    reduced, own = {v for e in einsums for v in e.reduced}, {e.name for e in einsums}
     outputs = [e.output for e in einsums if not e.reduced]
     read = [a for e in einsums for a in e.accesses if a.tensor not in own]
     behind = {t for e in ctx.cascade.einsums if e not in einsums for t in e.reads} | {*ctx.cascade.outputs}
@@ -113,7 +113,10 @@ def _planes(
     parts = {str(o): prod(spans[v].most for v in o.variables if v in single) for o in written}
     each = {str(a): ctx.bytes_of(ctx.dtypes[a.tensor]) * parts.get(str(a), 1) for a in moved}
     bytes_of_all = 2 * (sum(each.values()) + 4 * len(einsums))
-    room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8) // bytes_of_all))
+    edged = [a for a in read if any(part not in i.variables for i in leaving(ctx, a, spans))]
+    around = {(a.tensor, *(str(i) for i in a.affine if part in i.variables)): a for a in edged}
+    kept = sum(bytes_around(ctx, a, spans, part) for a in around.values())
+    room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8 - kept) // bytes_of_all))
     for sizes in tiles_of_axes(axes, extents, moved, room):
         parted = _parted(axes, reduced, extents) if turns and not sizes else {}
         sizes |= parted
@@ -149,8 +152,12 @@ def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) ->
 def is_staged(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> bool:
     """Whether an operand in HBM is transposed on its way, or has zeros around it."""
     wide = [v for v in access.variables if not spans[v].is_point]
-    is_alone = [i.plain for i in access.affine if part in i.variables] == [part]
-    is_across = is_alone and wide != [part] and access.indices[-1].plain == part
+    own = [i for i in access.affine if part in i.variables]
+    # what blocks of partitions read beyond edges is known only to their loop
+    is_alone = [i.terms for i in own] == [((part, 1),)] and (
+        bool(own[0].plain) or spans[part].most <= ctx.lanes
+    )
+    is_across = wide != [part] and access.indices[-1].plain == part
     return access.tensor in ctx.storages and is_alone and (is_across or bool(leaving(ctx, access, spans)))
 
 
@@ -180,7 +187,8 @@ def _cost(
             is_cut = any(trips.get(v, 1) > 1 and v not in planes.whole for v in wide)
             total *= ctx.lanes * (trips.get(planes.part, 1) if is_cut else 1)
         if is_staged(ctx, access, spans, planes.part):
-            cost += total / BYTES_PER_NS + TURN_NS * total / size / ctx.lanes**2
+            is_across = access.indices[-1].plain == planes.part
+            cost += total / BYTES_PER_NS + TURN_NS * total / size / ctx.lanes**2 * is_across
             continue
         row = size * _run(access, spans, planes)
         cost += total / BYTES_PER_NS + (total / row * ROW_NS if row < SMALL_ROW_BYTES else 0.0)

@@ -18,10 +18,10 @@ from ..language.operators import OPERATORS
 from ..plan.build import Span
 from ..plan.choose import READS, Choice
 from ..plan.context import Context
-from ..plan.deliver import Target, deliver, lies_right, targets_of
+from ..plan.deliver import Target, copied_of, deliver, lies_right, targets_of
 from ..plan.fetch import fetch
 from ..plan.nest import Cluster, Nest, Partial
-from ..plan.reach import MOST_STRIDE
+from ..plan.reach import MOST_STRIDE, around, constants, leaving
 from ..plan.stage import stage
 from ..plan.storage import Storage, positions
 from ..plan.values import Tile, Value
@@ -39,12 +39,6 @@ class _Axis:
     cut: Cut
     dim: str
     most: int
-
-
-def _constants(accesses: Sequence[Access], number: int) -> tuple[int, int]:
-    """The least and the greatest constant of an index."""
-    constants = [i.constant for a in accesses if isinstance(i := a.indices[number], Affine)]
-    return min(constants), max(constants)
 
 
 def _whole(storage: Storage, axes: Sequence[_Axis], rows: Expr) -> View:
@@ -114,14 +108,17 @@ class PlaneNest(Nest):
         if all(self.base[v].is_point for v in operand.variables):
             return Value(view=fetch(self.ctx, Want(operand, self.spans, self.choice.part)), is_column=True)
         ctx, part, storage = self.ctx, self.choice.part, self.ctx.chip(operand.tensor)
-        if storage is None and not is_staged(ctx, operand, self.base, part):
-            storage = self.loaded(operand)
+        like = [a for e in self.cluster.einsums for a in e.accesses if self.is_beside(a, operand)]
+        if storage is None and not any(is_staged(ctx, a, self.base, part) for a in like):
+            storage = self.loaded(operand, like)
         elif storage is None or part != storage.part_variable(operand):
-            turns = self.base if storage else {v: self.base[v] for v in self.planes.whole}
+            edges = {v for a in like for i in leaving(ctx, a, self.base) for v in i.variables}
+            turns = self.base if storage else {v: self.base[v] for v in {*self.planes.whole, *edges}}
             spans = {**self.spans, **turns, part: self.rows}
+            wide, more = around(operand, like) if edges else (operand, {})
             is_number = not {*self.planes.axes} & {*operand.variables}
             dtype = "float32" if is_number else ctx.dtypes[operand.tensor]  # numbers of partitions are
-            storage = stage(ctx, operand, spans, part, dtype)
+            storage = stage(ctx, wide, {**spans, **more}, part, dtype)
         axes = self.axes_in(storage, operand)
         view = self.arranged(self.side_by_side(storage, operand, axes), axes)
         return Value(view=view, is_column=not axes)
@@ -167,25 +164,22 @@ class PlaneNest(Nest):
         order: list[int | Expr] = [1 + axes.index(v) if v in axes else self.spans[v].count for v in wanted]
         return view if order == [*range(1, len(axes) + 1)] else replace(view, order=(0, *order))
 
-    def loaded(self, access: Access) -> Storage:
+    def loaded(self, access: Access, like: Sequence[Access]) -> Storage:
         """An operand of HBM on chip, with all that variables of one value at a time want of it."""
         ctx, source = self.ctx, next(s for s in self.ctx.storage_of(access) if s.is_hbm)
-        like = [a for e in self.cluster.einsums for a in e.accesses if self.is_beside(a, access)]
-        axes = [self.axis(access, n, *_constants(like, n)) for n in range(len(access.indices))]
+        axes = [self.axis(access, n, *constants(like, n)) for n in range(len(access.indices))]
         names = frozenset[str]().union(*(nodes.names_in([a.cut]) for a in axes))
         depth = max(ctx.build.depth_of(names), source.depth)
         key = ("loaded", access.tensor, tuple(axes), self.rows.most, source.version)
-        cache = ctx.build.scopes[depth].cache
-        if key not in cache:
-            with ctx.build.hoisted(depth):
-                has_part = any(a.dim == "part" for a in axes)
-                rows = self.rows.count if has_part else expr(self.rows.most)
-                cache[key] = self.block(f"{access.tensor.lower()}_block", axes, source.buffer.dtype)
-                dst = _whole(cache[key], axes, rows)
-                src = self.in_hbm(source, axes, None if has_part else rows)
-                ctx.build.add(nodes.Load(dst, src))
-        made: Storage = cache[key]
-        return made
+
+        def block() -> Storage:
+            repeat = None if any(a.dim == "part" for a in axes) else expr(self.rows.most)
+            made = self.block(f"{access.tensor.lower()}_block", axes, source.buffer.dtype)
+            dst = _whole(made, axes, repeat or self.rows.count)
+            ctx.build.add(nodes.Load(dst, self.in_hbm(source, axes, repeat)))
+            return made
+
+        return ctx.build.once(key, depth, block)
 
     def is_beside(self, one: Access, other: Access) -> bool:
         """Whether two accesses of a tensor differ in constants alone, those of the partitions apart."""
@@ -240,6 +234,15 @@ class PlaneNest(Nest):
         """Write a value where the tensor lies."""
         target = self.targets[einsum.name]
         value = tile.widened(value) if value.is_scalar else value
+        copied = copied_of(self.ctx, einsum, target, self.choice.part)
+        if target.hbm is not None and copied is not None:
+            output, numbers = einsum.output, range(len(einsum.output.indices))
+            axes = [self.axis(output, n, *constants([output], n), True) for n in numbers]
+            self.ctx.build.add(
+                nodes.Store(self.in_hbm(target.hbm, axes), self.rows_in(copied, output, self.spans))
+            )
+            target.hbm.changed()
+            target = replace(target, hbm=None)
         if target.tile is not None:
             self.into(value, self.place_in(target, einsum), tile, along)
             target.tile.changed()
@@ -259,13 +262,13 @@ class PlaneNest(Nest):
         """Store a value, and all that is written beside it, by way of a tile with the axes of HBM."""
         output, numbers = einsum.output, range(len(einsum.output.indices))
         writers = [e for e in self.cluster.einsums if self.is_beside(e.output, output)]
-        axes = [self.axis(output, n, *_constants([e.output for e in writers], n)) for n in numbers]
+        axes = [self.axis(output, n, *constants([e.output for e in writers], n)) for n in numbers]
         elements = prod(a.most for a in axes if a.dim == "free")
         parts = {v for v in output.variables if v in self.planes.single and not self.base[v].is_point}
         spans = {**self.spans, **{v: self.base[v] for v in parts}}
         if elements != prod(spans[v].most for v in output.variables if v != self.choice.part) * len(writers):
             writers, parts = [einsum], set()
-            axes = [self.axis(output, n, *_constants([output], n), is_exact=True) for n in numbers]
+            axes = [self.axis(output, n, *constants([output], n), is_exact=True) for n in numbers]
         if writers[0] is einsum:
             with self.ctx.build.hoisted(self.depth if parts else self.ctx.build.depth):
                 self.results[einsum.name] = self.block(f"{einsum.name.lower()}_out", axes, hbm.buffer.dtype)

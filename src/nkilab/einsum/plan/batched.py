@@ -208,9 +208,7 @@ def _is_beside(nest: Contraction, variable: str) -> bool:
     product, right = nest.product, nest.product.right
     if right is None or not product.free or not is_row(nest.einsum, product, variable):
         return False
-    order = [v for i in right.indices for v in i.variables]
-    is_near = 1 in nest.held or not _is_loaded(nest, right)
-    return is_near and order.index(variable) < order.index(product.free)
+    return 1 in nest.held or not _is_loaded(nest, right)
 
 
 def _in_order(psum: View, place: int, axes: int) -> View:

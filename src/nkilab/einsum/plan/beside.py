@@ -44,16 +44,14 @@ def rows_beside(
         return "", 1
     if any(isinstance(o, Scalar) for o in einsum.operands) or spans[product.free].count.value is None:
         return "", 1
-    for variable in reversed(product.outer):
-        if not is_row(einsum, product, variable) or not _lies_straight(einsum, product, variable, target):
-            continue
+    rows = dict[str, int]()
+    for variable in (v for v in reversed(product.outer) if is_row(einsum, product, v)):
         extent = spans[variable].count.value or 0
         each = max((n for n in range(1, bank // columns + 1) if extent % n == 0), default=1)
-        if each > 1 and (
-            1 in held or _is_staged(ctx, product, right, inside(product, spans, variable, each))
-        ):
-            return variable, each
-    return "", 1
+        is_there = 1 in held or _is_staged(ctx, product, right, inside(product, spans, variable, each))
+        rows |= {variable: each} if is_there and _lies_straight(einsum, product, variable, target) else {}
+    variable = max(rows, key=lambda v: rows[v], default="")
+    return (variable, rows[variable]) if rows.get(variable, 1) > 1 else ("", 1)
 
 
 def inside(product: Product, spans: dict[str, Span], variable: str, each: int) -> dict[str, Span]:
@@ -63,13 +61,17 @@ def inside(product: Product, spans: dict[str, Span], variable: str, each: int) -
 
 
 def is_row(einsum: Einsum, product: Product, variable: str) -> bool:
-    """Whether the moving operand alone has a variable, at an index without that of its columns."""
+    """Whether the moving operand alone has a variable, at an index before that of its columns."""
     left, right = product.left, product.right
     if right is None or (left is not None and variable in left.variables) or variable not in right.variables:
         return False
     own = [i for i in right.indices if variable in i.variables]
-    is_plain = any(i.plain == variable for i in einsum.output.indices)
-    return is_plain and len(own) == 1 and not {product.free, product.over} & set(own[0].variables)
+    is_alone = any(i.variables == (variable,) for i in einsum.output.affine)
+    order = [v for i in right.indices for v in i.variables]
+    is_before = product.free not in order or order.index(variable) < order.index(product.free)
+    return (
+        is_alone and is_before and len(own) == 1 and not {product.free, product.over} & set(own[0].variables)
+    )
 
 
 def _lies_straight(einsum: Einsum, product: Product, variable: str, target: Target) -> bool:

@@ -22,6 +22,8 @@ from .build import Builder
 ENOUGH = 4.0
 # turns that share what issuing takes, from which more save nothing
 MOST_TURNS = 32
+# times as long that transfers of single turns take, from which all turns are worth one
+CLOSER = 2.0
 # part of the busiest engine's time that transfers take at least, where they are worth a change
 LEAST = 0.25
 # axes of what one transfer moves, at most
@@ -284,7 +286,13 @@ class Coalescing:
             return
         start_ns = ENOUGH * self.hardware.machine["dma_issue_ns"]
         moving_ns = self.hardware.moving_ns(self.hardware.steps(statement)[0])
-        if self.is_moving and moving_ns < start_ns:
+        if not self.is_moving:
+            return
+        together = way.wide(way.buffer(trips), loop.variable, trips)
+        if self.hardware.moving_ns(self.hardware.steps(together)[0]) * CLOSER < moving_ns * trips:
+            # what turns move lies between each other
+            yield replace(way, needed=trips)
+        elif moving_ns < start_ns:
             yield replace(
                 way, needed=next((n for n in parts if n * moving_ns >= start_ns or n >= MOST_TURNS), trips)
             )

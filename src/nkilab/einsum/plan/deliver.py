@@ -96,6 +96,17 @@ def new_tile(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str, co
     return ctx.add_tile(einsum.name, (extents, dims, bases), dtype, memory=memory, copies=copies)
 
 
+def copied_of(ctx: Context, einsum: Einsum, target: Target, part: str) -> Storage | None:
+    """The tile of which an Einsum stores a part as it lies there; None where it computes or arranges."""
+    is_copy = not (einsum.map_op or einsum.reduce_op or einsum.is_placed)
+    chip = ctx.chip(einsum.reads[0]) if is_copy and einsum.accesses else None
+    if chip is None or target.hbm is None or einsum.accesses[0].indices != einsum.output.indices:
+        return None
+    is_right = chip.part_variable(einsum.output) == part and not chip.has_blocks
+    is_same = (chip.buffer.memory, chip.buffer.dtype) == (SBUF, target.hbm.buffer.dtype)
+    return chip if is_right and is_same else None
+
+
 def is_one_element(ctx: Context, einsum: Einsum, axis: int) -> bool:
     """Whether no more than one element along an axis is there at once: nobody asks for others later."""
     index = einsum.output.indices[axis]

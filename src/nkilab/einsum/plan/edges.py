@@ -189,21 +189,21 @@ def _bytes_of(
     A product needs the axes that have edges whole, and those it sums over in blocks of partitions; other
     nests need all, the largest of the axes without edges on the partitions.
     """
-    is_product = _is_product(cascade, einsum)
+    has_product = is_product(cascade, einsum)
     wide, others = 1, [1]
     for index, (low, high) in zip(access.affine, zeros, strict=True):
         first, last = _bounds(cascade, einsum, index)
         if low or high or not index.plain:
             wide *= last - first + 1
-        elif not is_product or index.plain in einsum.reduced:
+        elif not has_product or index.plain in einsum.reduced:
             others.append(last - first + 1)
     most = others.pop(others.index(max(others)))
     blocks = -(-most // partitions) * prod(others)
     size = as_dtype(dtype).storage.itemsize
-    return wide * blocks * size / (OF_PRODUCT if is_product else OF_NEST)
+    return wide * blocks * size / (OF_PRODUCT if has_product else OF_NEST)
 
 
-def _is_product(cascade: Cascade, einsum: Einsum) -> bool:
+def is_product(cascade: Cascade, einsum: Einsum) -> bool:
     """Whether TensorE may sum over a variable that both operands have alone in an index."""
     if einsum.map_op != "multiply" or einsum.reduce_op != "add" or len(einsum.accesses) != 2:
         return False

@@ -1,7 +1,8 @@
 """Indices that run backwards, X[p - r]: variables of sums are counted the other way round.
 
 A sum over r is one over R - 1 - r, and then X[p - r] is a window X[p + r - (R - 1)]. An index that all
-variables run backwards in, as that of a filter then, reads a copy whose axis is turned round.
+variables run backwards in, as that of a filter then, reads a copy whose axis is turned round. Sums around
+products take one value at a time, whichever way they run.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NoReturn
 from ...errors import UnsupportedError
 from ..language.additions import Additions, free_variable
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, affine
-from .edges import Edges
+from .edges import Edges, is_product
 
 
 def with_forward_indices(cascade: Cascade) -> tuple[Cascade, dict[str, Edges]]:
@@ -86,12 +87,17 @@ class _Turning:
     def changed(self, einsum: Einsum) -> Einsum:
         """An Einsum whose indices run forwards."""
         back = [(a, i) for a in einsum.every_access for i in a.indices if _runs_back(i)]
-        if not back:
+        if not back or self.is_taken_singly(einsum):
             return einsum
         held = self.counted_back(einsum)
         if back[0][0] is einsum.output or not all(self.may_be_read(a) for a in held.accesses):
             _refuse(einsum, *back[0])
         return replace(held.reading(self.turned), text="")
+
+    def is_taken_singly(self, einsum: Einsum) -> bool:
+        """Whether only sums run backwards, around products on TensorE: one value at a time."""
+        back = {v for a in einsum.every_access for i in a.affine for v, c in i.terms if c < 0}
+        return not einsum.is_placed and is_product(self.cascade, einsum) and back <= {*einsum.reduced}
 
     def may_be_read(self, access: Access) -> bool:
         """Whether a copy with axes turned round has all indices of an access run forwards."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..language.ast import Access, Affine, Cascade, Einsum, Index, Iterate, Operand, Position, Scalar, Step
-from ..language.formulas import combined
+from ..language.subexpressions import combined
 from .defer import names_of, renamed
 
 

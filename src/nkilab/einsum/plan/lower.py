@@ -54,7 +54,7 @@ def lower(
     reasons = [*left_out, *reasons]
     picker = Picker(knobs, is_rewrite=True)
     if not given.is_watched:
-        scans, held = held, rewritten_by(picker, held, partitions)
+        scans, held = held, rewritten_by(picker, held, partitions, machine)
         reasons += beyond_decays(scans, held, partitions)
         held = rewritten(held, dtypes, machine)
     form = normal(held, partitions, given.plain, machine=machine, picker=picker)

@@ -43,7 +43,7 @@ def normal(
         picker: takes the order of factors, and knows whether each of a few long rows lies on all partitions.
     """
     picker = picker or Picker()
-    paired = _pairs(live(cascade)[0], machine, picker)
+    paired = pairs(live(cascade)[0], machine, picker)
     return _rows(paired, partitions, plain, picker)
 
 
@@ -79,7 +79,7 @@ def why_left_out(name: str, before: Cascade, after: Cascade) -> str:
     return f"what {reader.name} does not sum over is multiplied after the sum"
 
 
-def _pairs(cascade: Cascade, machine: Machine | None, picker: Picker) -> Cascade:
+def pairs(cascade: Cascade, machine: Machine | None, picker: Picker) -> Cascade:
     """Sums of products of three tensors or more as sums of products of two."""
     added = Additions(cascade)
     steps: list[Step] = []

@@ -77,7 +77,12 @@ class Operands:
         """Whether the loops that are left read what overlaps, of an operand that fits."""
         windows = self.windows(access)
         left = {v for v in self.product.outer if v in access.variables and not self.spans[v].is_point}
-        is_near = bool(windows) and left <= windows and not self.ctx.given.is_watched
+        # all parts of one result read it
+        parts = [
+            e for e in self.ctx.cascade.einsums if e.name == self.einsum.name and access.tensor in e.reads
+        ]
+        is_near = (bool(windows) and left <= windows) or len(parts) > 1
+        is_near &= not self.ctx.given.is_watched
         return is_near and self.bytes_of(access) <= self.ctx.room() * NEAR
 
     def chosen_stack(self) -> Stack | None:

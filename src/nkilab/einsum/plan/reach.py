@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from ..language.ast import Access, Affine, Einsum
+from ..language.ast import Access, Affine, Einsum, Index
 from ..language.extents import bounds
 from ..tree.expr import Expr, expr
-from .build import Span
+from .build import Span, whole
 from .context import Context
 
 # elements between those that are read, up to which whole rows are loaded
@@ -43,3 +44,20 @@ def beyond_edges(ctx: Context, einsums: Iterable[Einsum]) -> list[Affine]:
     """The indices with which some Einsums read inputs beyond their edges."""
     inputs = ((e, a) for e in einsums for a in e.accesses if a.tensor in ctx.cascade.inputs and not a.gathers)
     return [index for e, a in inputs for index in leaving(ctx, a, ctx.spans(e, {}))]
+
+
+def constants(accesses: Sequence[Access], number: int) -> tuple[int, int]:
+    """The least and the greatest constant of an index."""
+    constants = [i.constant for a in accesses if isinstance(i := a.indices[number], Affine)]
+    return min(constants), max(constants)
+
+
+def around(access: Access, like: Sequence[Access]) -> tuple[Access, dict[str, Span]]:
+    """An access that reaches over all that differ from it in constants, and how far along each axis."""
+    indices, more = list[Index](), dict[str, Span]()
+    for number, index in enumerate(access.affine):
+        low, high = constants(like, number)
+        name = f"{access.tensor.lower()}_around_{number}" if high > low else ""
+        more |= {name: whole(1 + high - low)} if name else {}
+        indices.append(replace(index, terms=(*index.terms, *([(name, 1)] if name else [])), constant=low))
+    return replace(access, indices=tuple(indices)), more

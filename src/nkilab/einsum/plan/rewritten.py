@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
+from ...machine import Machine
 from ..language.ast import Cascade
-from ..rewrite.batch_order import with_batches_first
+from ..rewrite.batch_order import with_batches_first, with_collected_results, with_windows_last
 from ..rewrite.chunks import with_chunks
 from ..rewrite.decays import is_decay
 from ..rewrite.few_rows import with_full_lanes
@@ -15,10 +17,10 @@ from ..rewrite.recurrences import with_first_values
 from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.scan_parts import scans_of_few_rows, with_scans_in_parts
 from ..rewrite.splits import with_columns, with_split_ranks
-from ..rewrite.views import with_views, with_whole_products
+from ..rewrite.views import with_matrices_between, with_views
 from ..rewrite.window_rows import with_windows_as_rows
 from .knobs import Picker
-from .normal import has_few_rows, live
+from .normal import has_few_rows, live, pairs
 
 Rewrite = Callable[[Cascade, int], Cascade]
 
@@ -43,16 +45,27 @@ def _in_lanes(cascade: Cascade, partitions: int) -> Cascade:
     return cascade if parted is joined else parted
 
 
+def _as_matrices(
+    cascade: Cascade, partitions: int, machine: Machine | None = None, picker: Picker | None = None
+) -> Cascade:
+    """Products of two tensors each, those between others as matrices."""
+    paired = pairs(live(cascade)[0], machine, picker or Picker())
+    matrices = with_matrices_between(paired, partitions)
+    return cascade if matrices is paired else matrices
+
+
 REWRITES: Mapping[str, Rewrite] = {
     "sums over filters": lambda cascade, _: with_sums_over_filters(cascade),
+    "results in strides collected on chip": lambda cascade, _: with_collected_results(cascade),
     "recurrences in chunks, as products": _with_operands(with_chunks),
     "scans of few rows in parts": _with_operands(with_scans_in_parts),
     "small operands along ranks that they lack": lambda cascade, _: with_repeated_operands(cascade),
-    "windows as rows of a matrix": lambda cascade, _: with_windows_as_rows(cascade),
+    "windows as rows of a matrix": with_windows_as_rows,
     "batches of products before their matrices": lambda cascade, _: with_batches_first(cascade),
+    "results of windows with their rows last": lambda cascade, _: with_windows_last(cascade),
     "few rows in parts, one for each lane": _in_lanes,
     "axes in the parts that indices name": lambda cascade, _: with_split_ranks(cascade),
-    "results of products as matrices": with_whole_products,
+    "products between products as matrices": _as_matrices,
     "ranks that windows keep apart as one behind them": with_views,
     "lanes of a block in columns": with_columns,
 }
@@ -63,15 +76,19 @@ MADE = (
 )
 
 
-def rewritten_by(picker: Picker, cascade: Cascade, partitions: int) -> Cascade:
+def rewritten_by(
+    picker: Picker, cascade: Cascade, partitions: int, machine: Machine | None = None
+) -> Cascade:
     """A cascade as choices want it, its ranks joined where they can be."""
     cascade = with_first_values(live(cascade)[0])
     for what, rewrite in REWRITES.items():
         cascade = with_joined_ranks(cascade, partitions) if rewrite is with_columns else cascade
+        is_paired = rewrite is _as_matrices
+        rewrite = partial(_as_matrices, machine=machine) if is_paired else rewrite
         other = rewrite(cascade, partitions)
         options = ("yes", "no") if what in MADE else ("no", "yes")
         if other is not cascade and picker.pick(what, options, costs=(1.0, 1.0)) == "yes":
-            cascade = other
+            cascade = _as_matrices(cascade, partitions, machine, picker) if is_paired else other
     return cascade
 
 

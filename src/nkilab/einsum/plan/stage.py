@@ -55,8 +55,13 @@ def extents_of(access: Access, spans: dict[str, Span], part: str) -> tuple[list[
         extents.append(most)
         bases.append(start)
         is_gone = all(spans[v].is_point for v in index.variables)
-        dims.append("gone" if is_gone else "part" if index.plain == part and part else "free")
+        dims.append("gone" if is_gone else "part" if _is_along(index, part) else "free")
     return extents, dims, bases
+
+
+def _is_along(index: Affine, part: str) -> bool:
+    """Whether an index runs along the partitions, from whatever place on."""
+    return bool(part) and index.terms == ((part, 1),)
 
 
 def staged_bytes(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype: str) -> int:
@@ -64,6 +69,13 @@ def staged_bytes(ctx: Context, access: Access, spans: dict[str, Span], part: str
     extents, dims, _ = extents_of(access, spans, part)
     shape, _ = tile_shape(tuple(extents), tuple(dims), ctx.lanes)
     return prod(shape[1:]) * ctx.bytes_of(dtype)
+
+
+def bytes_around(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> int:
+    """Bytes per partition of an operand with zeros around it, of one value of each axis that has none."""
+    edges = {part, *(v for i in leaving(ctx, access, spans) for v in i.variables)}
+    inside = {v: spans[v] if v in edges else point(0) for v in access.variables}
+    return staged_bytes(ctx, access, inside, part, ctx.dtypes[access.tensor])
 
 
 def stage(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype: str) -> Storage:
@@ -77,6 +89,7 @@ def stage(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype
     before = staged_whole(ctx, access, spans, part, dtype)
     if before is not None:
         return before
+    access, spans = _in_rows(ctx, access, spans)
     extents, dims, bases = extents_of(access, spans, part)
     source, key = _source_of(ctx, access), _key_of(ctx, access, spans, part, dtype)
     rows, across = _rows_around(ctx, access, spans, part)
@@ -95,6 +108,23 @@ def stage(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype
         return made
 
     return ctx.build.once(key, depth, block)
+
+
+def _in_rows(ctx: Context, access: Access, spans: dict[str, Span]) -> tuple[Access, dict[str, Span]]:
+    """An access with all of the last axes of which it reads a part, where short rows become longer so."""
+    source, shape, indices = _source_of(ctx, access), ctx.cascade.shape(access.tensor), [*access.indices]
+    if not source.is_hbm or access.gathers or leaving(ctx, access, spans):
+        return access, spans
+    run, every = source.itemsize, dict(spans)
+    for axis in reversed(range(len(shape))):
+        first, most = reach(access.affine[axis], spans)
+        if run * most >= SMALL_ROW_BYTES or first.value is None or 2 * most < shape[axis]:
+            break
+        name = f"{access.tensor.lower()}_{axis}"
+        if not access.indices[axis].plain:
+            indices[axis], every[name] = Affine(((name, 1),)), whole(shape[axis])
+        run *= shape[axis]
+    return replace(access, indices=tuple(indices)), every
 
 
 def _rows_around(
@@ -127,7 +157,7 @@ def _source_of(ctx: Context, access: Access) -> Storage:
 
 def _key_of(ctx: Context, access: Access, spans: dict[str, Span], part: str, dtype: str) -> Hashable:
     extents, _, bases = extents_of(access, spans, part)
-    axis = next((n for n, i in enumerate(access.indices) if part and i.plain == part), None)
+    axis = next((n for n, i in enumerate(access.affine) if _is_along(i, part)), None)
     counts = tuple(str(spans[v].count) for v in access.variables)
     version = _source_of(ctx, access).version
     return ("stage", access.tensor, tuple(bases), tuple(extents), axis, dtype, counts, version)

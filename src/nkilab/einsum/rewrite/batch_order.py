@@ -1,4 +1,4 @@
-"""Tensors of many products with the ranks of the batch in front: each product's matrix lies by itself.
+"""Tensors of sums of products in other orders: batches first, rows of windows last, strides on chip.
 
 `T[i, j, c] = P[k, i, c] . Q[k, j, c]` has one product for each c, and takes single elements for it. With
 `P'[c, k, i]`, `Q'[c, k, j]` and `T'[c, i, j]` its transfers are rows. What lies between Einsums is kept so
@@ -16,7 +16,40 @@ from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step,
 
 def with_batches_first(cascade: Cascade) -> Cascade:
     """The cascade with such tensors in another order; every rank has an extent."""
-    added, orders = Additions(cascade), _orders(cascade)
+    return _with_orders(cascade, _orders(cascade))
+
+
+def with_collected_results(cascade: Cascade) -> Cascade:
+    """The cascade whose sums that are written in strides lie between each other first, and leave in rows.
+
+    `Y[2*p] = ..` and `Y[2*p + 1] = ..` each store single elements, far apart; on chip strides cost nothing.
+    """
+    sums = [e for e in cascade.einsums if e.reduce_op and e.name in cascade.outputs and e.output.indices]
+    strided = {e.name for e in sums if any(c > 1 for _, c in e.output.affine[-1].terms)} - _bound(cascade)
+    return _with_orders(cascade, {t: range(len(cascade.tensors[t].ranks)) for t in sorted(strided)})
+
+
+def with_windows_last(cascade: Cascade) -> Cascade:
+    """The cascade whose products have rows of their windows as columns, in whatever order results are.
+
+    `Y[p, q, k] = X[p + r, q + s, c] . F[r, s, c, k]` has columns of q alone, or rows of k;
+    `Y'[k, p, q]` has as many rows of q as fit.
+    """
+    orders: dict[str, tuple[int, ...]] = {}
+    bound = _bound(cascade)
+    for einsum in (e for e in cascade.einsums if is_sum(e) and not _batch(e, cascade)):
+        moved = {v for a in einsum.accesses for i in a.affine if len(i.variables) > 1 for v in i.variables}
+        axes = einsum.output.affine
+        own = [n for n, i in enumerate(axes) if moved & {*i.variables}]
+        rest = [n for n, i in enumerate(axes) if not moved & {*i.variables}]
+        if own and rest and own[0] < rest[-1] and einsum.name not in bound:
+            orders.setdefault(einsum.name, (*rest, *own))
+    return _with_orders(cascade, orders)
+
+
+def _with_orders(cascade: Cascade, orders: Mapping[str, Sequence[int]]) -> Cascade:
+    """The cascade with tensors in other orders, inputs and outputs by way of copies."""
+    added = Additions(cascade)
     if not orders:
         return cascade
     names = {t: t for t in orders}
@@ -57,9 +90,7 @@ def reordered(
 
 def _orders(cascade: Cascade) -> dict[str, tuple[int, ...]]:
     """Tensors of which products take single elements, and the order of axes in which they take rows."""
-    bound = {t for s in cascade.steps if isinstance(s, Iterate) for e in s.body for t in (e.name, *e.reads)}
-    bound |= {t for e in cascade.einsums if e.recurrence for t in (e.name, *e.reads)}
-    bound |= {tensor for tensor, _ in cascade.index_ranks}
+    bound = _bound(cascade)
     orders: dict[str, tuple[int, ...]] = {}
     for einsum, access in ((e, a) for e in cascade.einsums if _batch(e, cascade) for a in e.every_access):
         order = _order(einsum, access, _batch(einsum, cascade))
@@ -70,6 +101,19 @@ def _orders(cascade: Cascade) -> dict[str, tuple[int, ...]]:
         ):
             orders.setdefault(access.tensor, order)
     return orders
+
+
+def _bound(cascade: Cascade) -> set[str]:
+    """Tensors that turns of blocks, scans or indices need as they are."""
+    bound = {t for s in cascade.steps if isinstance(s, Iterate) for e in s.body for t in (e.name, *e.reads)}
+    bound |= {t for e in cascade.einsums if e.recurrence for t in (e.name, *e.reads)}
+    return bound | {tensor for tensor, _ in cascade.index_ranks}
+
+
+def is_sum(einsum: Einsum) -> bool:
+    """Whether an Einsum is a sum of products of two tensors."""
+    is_sum = (einsum.map_op, einsum.reduce_op) == ("multiply", "add") and not einsum.is_placed
+    return is_sum and len(einsum.accesses) == 2 == len({*einsum.reads})
 
 
 def _order(einsum: Einsum, access: Access, batch: Sequence[str]) -> tuple[int, ...]:
@@ -91,8 +135,7 @@ def _order(einsum: Einsum, access: Access, batch: Sequence[str]) -> tuple[int, .
 
 def _batch(einsum: Einsum, cascade: Cascade) -> Sequence[str]:
     """Variables of which each value is a product by itself, of matrices or of a row and a number."""
-    is_sum = (einsum.map_op, einsum.reduce_op) == ("multiply", "add") and not einsum.is_placed
-    if not is_sum or len(einsum.accesses) != 2 or len({*einsum.reads}) != 2 or not any(_own(einsum, cascade)):
+    if not is_sum(einsum) or not any(_own(einsum, cascade)):
         return ()
     return [v for v in einsum.output.variables if all(v in a.variables for a in einsum.accesses)]
 

@@ -4,13 +4,12 @@
 `V[c, Q*p + q] = D[c, p, q]`, which has the elements of D in the same order, all behind it has one long index.
 Operands that are a part of a tensor are copied before.
 
-`O[i, j, c] = A[s, i, c] . B[s, j]` is one product of matrices, as `O[i*C + c, j]`, however it is read. So are
-all results of products whose ranks lie as the operands have them; `A[i, s, c]` is copied to `A'[s, i, c]`.
+`Z[i, j, z] = P[i, a, j, b] . C[a, b, z]` is a product of matrices of `P'[a, b, i, j]`, which P is made as.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -18,7 +17,7 @@ from operator import mul
 
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine, plain
-from .batch_order import copied, reordered
+from .batch_order import is_sum, reordered
 from .ranks import with_joined_ranks
 
 
@@ -33,65 +32,69 @@ class _Cut:
 
 def with_views(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade with ranks joined behind what keeps them apart; every rank has an extent."""
-    return _viewing(cascade, partitions, (), _apart(cascade))
+    return viewing(cascade, partitions, _apart(cascade))
 
 
-def with_whole_products(cascade: Cascade, partitions: int) -> Cascade:
-    """The cascade with results of products as matrices, which readers see in parts."""
-    inner = [e for e in cascade.einsums if e.name not in cascade.outputs and e.name not in cascade.derived]
-    products = [e for e in inner if _is_product(e)]
-    operands = [(e, a) for e in products for a in e.accesses if a.tensor in cascade.inputs]
-    cut = {a.tensor: order for e, a in operands if (order := _sums_first(e, a))}
-    orders = {e.name: _order(e, cut) for e in products}
-    added, names = Additions(cascade), {t: t for t in orders}
-    for tensor in cut:
-        names[tensor] = added.tensor(f"{tensor}_matrix", (), tensor, Kind.TRANSPOSED)
-    body, ordered = reordered(added, {**orders, **cut}, names)
-    other = added.applied((*(copied(ordered, t, cascade, True) for t in cut), *body))
-    joined = _viewing(other, partitions, orders, [names[t] for t in cut])
-    return cascade if joined is other else joined
+def with_matrices_between(cascade: Cascade, partitions: int) -> Cascade:
+    """The cascade with products that other products read as matrices: sums first, then what these keep.
+
+    `Z[i, j, z] = P[i, a, j, b] . C[a, b, z]` is a product of matrices of `P'[a, b, i, j]`.
+    """
+    orders: dict[str, list[int]] = {}
+    for einsum in (e for e in reversed(cascade.einsums) if _is_product(e)):
+        for access, other in zip(einsum.accesses, einsum.accesses[::-1], strict=True):
+            order = _as_read(einsum, access, other, orders) if _is_between(access.tensor, cascade) else []
+            orders |= {access.tensor: order} if order else {}
+    added = Additions(cascade)
+    other_order = added.applied(tuple(reordered(added, orders, {t: t for t in orders})[0]))
+    joined = other_order
+    for tensor in dict.fromkeys(e.name for e in cascade.einsums if e.name in orders):
+        joined = viewing(joined, partitions, {tensor})
+    return cascade if joined is other_order else joined
+
+
+def _as_read(einsum: Einsum, access: Access, other: Access, orders: Mapping[str, Sequence[int]]) -> list[int]:
+    """The axes of an operand as a matrix: of the batch, of the sum, its own; [] if it is one."""
+    names, result = [i.plain for i in access.indices], [i.plain for i in einsum.output.indices]
+    result = [result[n] for n in orders.get(einsum.name, range(len(result)))]
+    first = sorted((v for v in other.variables if v in names), key=lambda v: v in einsum.reduced)
+    own = [v for v in result if v in names and v not in first]
+    is_matrix = all(names) and max(len(own), len(first)) > 1
+    return [names.index(v) for v in (*first, *own)] if is_matrix else []
+
+
+def _is_between(tensor: str, cascade: Cascade) -> bool:
+    """Whether a tensor is a product that another one alone reads."""
+    makers = [e for e in cascade.einsums if e.name == tensor]
+    readers = [e for e in cascade.einsums if tensor in e.reads]
+    is_one = len(makers) == len(readers) == 1 and tensor not in cascade.outputs
+    return is_one and _is_product(makers[0])
 
 
 def _is_product(einsum: Einsum) -> bool:
     """Whether a result is the product of two tensors, each of its axes a variable of one of them."""
     names = [i.plain for i in einsum.output.indices]
-    is_product = (einsum.map_op, einsum.reduce_op) == ("multiply", "add") and not einsum.is_placed
-    is_product = is_product and len(einsum.accesses) == 2 and bool(einsum.reduced)
-    return is_product and all(names) and {*names} <= {v for a in einsum.accesses for v in a.variables}
+    return is_sum(einsum) and all(names) and {*names} <= {v for a in einsum.accesses for v in a.variables}
 
 
-def _order(einsum: Einsum, cut: Mapping[str, Sequence[int]]) -> list[int]:
-    """The axes of the result of a product with those of each operand side by side, as it comes to lie."""
-    names, first = [i.plain for i in einsum.output.indices], list[str]()
-    for access in einsum.accesses:
-        axes = [access.indices[n] for n in cut.get(access.tensor, range(len(access.indices)))]
-        first += [v for i in axes for v in i.variables]
-    return sorted(range(len(names)), key=lambda n: first.index(names[n]))
-
-
-def _sums_first(einsum: Einsum, access: Access) -> list[int]:
-    """The axes of an operand, sums first, the others as in the result; [] if sums part no others."""
-    names, result = [i.plain for i in access.indices], [i.plain for i in einsum.output.indices]
-    summed = [n for n, v in enumerate(names) if v not in result]
-    own = [n for n, v in enumerate(names) if v in result]
-    is_cut = all(names) and bool(own) and own[-1] - own[0] >= len(own)
-    return [*summed, *sorted(own, key=lambda n: result.index(names[n]))] if is_cut else []
-
-
-def _viewing(cascade: Cascade, partitions: int, before: Collection[str], behind: Collection[str]) -> Cascade:
-    """The cascade with views in place of some operands, and ranks joined before, or behind them."""
+def viewing(cascade: Cascade, partitions: int, apart: Set[str]) -> Cascade:
+    """The cascade with views in place of some operands, and ranks joined behind them."""
     added, cuts, steps = Additions(cascade), dict[str, _Cut](), list[Step]()
     bound = {e.name for block in cascade.blocks for e in block.body}
-    apart = {*before, *behind}
     bound |= {t for t in apart if sum(e.name == t for e in cascade.einsums) > 1}
-    apart -= bound
+    apart = apart - bound
     for step in cascade.steps:
-        is_free = isinstance(step, Einsum) and not step.recurrence and step.name not in cascade.derived
+        is_free = isinstance(step, Einsum) and not step.recurrence and not _is_made(step.name, cascade)
         if isinstance(step, Einsum) and is_free and not any(a.gathers for a in step.every_access):
             step = step.reading(partial(_viewed, step, apart, added, cuts))
         steps.append(step)
-    kept = {name if c.access.tensor in before else c.access.tensor for name, c in cuts.items()}
+    kept = {c.access.tensor for c in cuts.values()}
     return _written(with_joined_ranks(added.applied(tuple(steps)), partitions, kept), cascade, cuts)
+
+
+def _is_made(tensor: str, cascade: Cascade) -> bool:
+    """Whether a rewrite has made a tensor, other than as a part of a product."""
+    return tensor in cascade.derived and cascade.derived[tensor].kind is not Kind.PART
 
 
 def _apart(cascade: Cascade) -> set[str]:
@@ -128,16 +131,11 @@ def _written(joined: Cascade, before: Cascade, cuts: Mapping[str, _Cut]) -> Casc
     """A cascade with its views written, and without those in which no ranks are joined."""
     added, writers = Additions(joined), dict[str, list[Step]]()
     for name, cut in cuts.items():
-        shape = joined.shape(cut.access.tensor)
-        is_changed = shape != before.shape(cut.access.tensor)
-        if cut.sizes == joined.shape(name) and not is_changed:
+        if cut.sizes == joined.shape(name):
             del added.tensors[name], added.derived[name]
             continue
         source, copies = Access(cut.access.tensor, plain(cut.access.variables)), list[Einsum]()
-        is_part = cut.access != source or before.shape(source.tensor) != cut.sizes
-        if is_changed:
-            source = replace(source, indices=joined_indices(source.variables, cut.sizes, shape))
-        elif is_part:
+        if cut.access != source or before.shape(source.tensor) != cut.sizes:
             copy = added.tensor(f"{source.tensor}_part", cut.ranks, source.tensor, Kind.WINDOW)
             source = replace(source, tensor=copy)
             copies = [Einsum(source, (cut.access,))]
