@@ -132,9 +132,11 @@ def _over_ranges(
 ) -> CompiledEinsum:  # fmt: skip
     """One kernel for all sizes of ranks that have several."""
     known = known_ranks(spec.cascade)
+    several = {name if name in known else name.upper(): held for name, held in ranges.items()}
+    opened = replace(spec, cascade=replace(spec.cascade, opened=frozenset(several)))
     return compiled_over(
-        {name if name in known else name.upper(): several for name, several in ranges.items()},
-        lambda chosen: compiled(spec, sizes={**sizes, **chosen}, shapes=shapes),
+        several,
+        lambda chosen: compiled(opened, sizes={**sizes, **chosen}, shapes=shapes),
         lambda chosen: sized(_with_extents(spec.cascade, {**sizes, **chosen}, shapes)).sizes,
     )
 

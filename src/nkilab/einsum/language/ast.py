@@ -273,6 +273,7 @@ class Cascade:
     derived: Mapping[str, Derived] = field(default_factory=dict)  # tensors that rewrites added
     # tensors that hold indices, and of which rank, where no access shows it
     indexing: tuple[tuple[str, str], ...] = ()
+    opened: frozenset[str] = frozenset()  # ranks whose extents callers of the kernel choose
 
     @property
     def index_ranks(self) -> tuple[tuple[str, str], ...]:

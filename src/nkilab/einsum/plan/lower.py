@@ -8,6 +8,7 @@ from dataclasses import replace
 from ...machine import Machine
 from ..language.ast import Cascade
 from ..rewrite.neighbours import with_neighbours
+from ..rewrite.numbers import with_numbers
 from ..rewrite.recurrences import with_scans
 from ..tree.nodes import Kernel
 from .context import Context
@@ -48,6 +49,7 @@ def lower(
     """
     partitions = int(machine["partitions"])
     is_free = not any(given.instruction(e.name) for e, block in cascade.walk() if block is not None)
+    cascade = cascade if given.is_watched else with_numbers(cascade)
     cascade, left_out = inlined(cascade) if is_free and not given.is_watched else (cascade, [])
     held, reasons = with_scans(cascade) if is_free else (cascade, [])
     reasons = [*left_out, *reasons]
