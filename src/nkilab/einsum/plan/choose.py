@@ -89,6 +89,8 @@ def _judged(
     if not all(_is_legal(ctx, a, (is_out, may_move), spans, part, free) for a, is_out in accesses):
         return None
     reduced = {v for e in einsums for v in e.reduced}
+    if any(running(e, spans) and part not in running(e, spans) for e in einsums):
+        return None
     outputs = [v for v in wide if v not in (part, free) and v not in reduced]
     inner = [v for v in wide if v not in (part, free) and v in reduced]
     loops = (*outputs, *inner)
@@ -128,6 +130,11 @@ def _turned_ns(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str) 
     blocks = (b for b in ctx.cascade.blocks if einsum not in b.body and any(name in e.reads for e in b.body))
     turns = max((block_extent(b, ctx.cascade) for b in blocks), default=0)
     return TURN_NS * -(-spans[wanted].most // ctx.lanes) * turns
+
+
+def running(einsum: Einsum, spans: Mapping[str, Span]) -> list[str]:
+    """Variables of a sum of which loops around the nest take tiles."""
+    return [v for v in einsum.reduced if v in spans and spans[v].start.names and not spans[v].is_point]
 
 
 def is_settled(span: Span, partitions: int) -> bool:

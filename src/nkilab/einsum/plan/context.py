@@ -86,6 +86,8 @@ class Context:
     decisions: list[Decision] = field(default_factory=list)  # in order
     given: Given = NOTHING  # what a mapping fixes
     made: list[Made] = field(default_factory=list)  # tiles of tensors, in order
+    # what is left to do for sums over turns, behind the loops around the present group
+    ended: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # partitions, each with a lane of an engine; a bank of PSUM: bytes per partition, columns in float32

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass, replace
 
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Step
+from ..roofline import is_contraction
 
 
 @dataclass(frozen=True)
@@ -13,12 +14,17 @@ class Group:
     """Consecutive steps that share loops."""
 
     steps: tuple[Step, ...]  # in order
-    shared: tuple[str, ...]  # variables that every Einsum keeps, on the same axes of what they hand on
+    # variables that every Einsum keeps, on the same axes of what they hand on, or sums over at the end
+    shared: tuple[str, ...]
 
     @property
     def einsums(self) -> list[Einsum]:
         """All Einsums of its steps."""
         return einsums_of(self.steps)
+
+    def totals(self, variables: Collection[str]) -> list[Einsum]:
+        """Einsums that sum over loops over some of its variables."""
+        return [e for e in self.einsums if not {*variables} <= {*e.output.variables}]
 
 
 def einsums_of(steps: Sequence[Step]) -> list[Einsum]:
@@ -55,7 +61,29 @@ def groups_of(
             groups.append(Group(tuple(held), shared))
         held, shared = [step], shared_by([step], cascade)
     groups.append(Group(tuple(held), shared))
-    return groups
+    return _joined(groups, cascade, alone)
+
+
+def _joined(groups: Sequence[Group], cascade: Cascade, alone: Container[str]) -> list[Group]:
+    """Groups of which one reads what the one before it writes, in the loops that either has, as one."""
+    found: list[Group] = []
+    for group in groups:
+        while found and (together := _as_one(found[-1], group, cascade, alone)):
+            group = together
+            found.pop()
+        found.append(group)
+    return found
+
+
+def _as_one(first: Group, second: Group, cascade: Cascade, alone: Container[str]) -> Group | None:
+    steps, written = (*first.steps, *second.steps), {e.name for e in first.einsums}
+    if not written & {t for e in second.einsums for t in e.reads} or any(
+        e.name in alone or isinstance(s, Iterate) for s in steps for e in s.body
+    ):
+        return None
+    shared = shared_by(steps, cascade)
+    is_kept = set(shared) in (set(first.shared), set(second.shared))
+    return Group(steps, shared) if shared and is_kept else None
 
 
 def ordered_steps(cascade: Cascade) -> Cascade:
@@ -116,11 +144,24 @@ def shared_by(steps: Sequence[Step], cascade: Cascade) -> tuple[str, ...]:
     gathered = (g.access.tensor for accesses in read.values() for a in accesses for g in a.gathers)
     if any(tensor in written for tensor in gathered):
         return ()
+    plain = {id(s) for s in steps if isinstance(s, Einsum)}
+    lasting = {id(e) for e in einsums if id(e) in plain and _is_total(e, written[e.name]) and e.name not in read}
     kept = [
-        v for v in einsums[-1].output.variables
-        if v not in turning and all(_is_kept(e, v, written[e.name], read.get(e.name, [])) for e in einsums)
+        v for v in dict.fromkeys(v for e in reversed(einsums) for v in e.output.variables)
+        if v not in turning
+        and all(
+            _is_kept(e, v, written[e.name], read.get(e.name, [])) or (id(e) in lasting and v in e.reduced)
+            for e in einsums
+        )
     ]  # fmt: skip
     return tuple(v for v in kept if len({cascade.extent(v, e) for e in einsums}) == 1)
+
+
+def _is_total(einsum: Einsum, writers: Sequence[Einsum]) -> bool:
+    """Whether turns of a loop may each add their part to a sum that TensorE has no more to do with."""
+    is_plain = len(writers) == 1 and einsum.recurrence is None and not is_contraction(einsum)
+    indices = [i for a in einsum.every_access for i in a.indices]
+    return is_plain and bool(einsum.reduced) and all(i.plain or not i.variables for i in indices)
 
 
 def _is_kept(einsum: Einsum, variable: str, writers: Sequence[Einsum], reads: Sequence[Access]) -> bool:

@@ -49,8 +49,10 @@ class Homes:
         units = self.units.units(group.einsums)
         for tensor in {t: None for e in group.einsums for t in e.reads}:
             accesses = [
-                (n, e, a) for n, u in enumerate(units) for e in u for a in e.accesses if a.tensor == tensor
-            ]
+                (n, e, a)
+                for n, u in enumerate(units) for e in u for a in e.accesses
+                if a.tensor == tensor and not a.gathers
+            ]  # fmt: skip
             forms = {str(a) for _, _, a in accesses}
             if ctx.chip(tensor) or tensor in {e.name for e in group.einsums} or len(forms) != 1 or not tile:
                 continue
@@ -91,7 +93,8 @@ class Homes:
                 ctx.chip_dtypes[name] = self.narrow(einsum, group)
             size = 0 if name in ended else self.tile_bytes(einsum, blocks)
             is_output = name in ctx.cascade.outputs
-            crosses = name in later and not (is_trivial and size <= SMALL_BYTES and name not in ctx.copied)
+            is_outside = is_trivial or id(einsum) in self.units.totals
+            crosses = name in later and not (is_outside and size <= SMALL_BYTES and name not in ctx.copied)
             if self.takes_place(einsum, group):
                 ctx.overwritten[name] = einsum.reads[0]
                 size = 0

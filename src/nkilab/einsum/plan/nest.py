@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ..language.ast import Access, Affine, Einsum, Operand, Position, Scalar
 from ..language.operators import OPERATORS
 from ..lower.scan import Scans
 from ..tree import nodes
-from ..tree.expr import expr
+from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import View, columns_of
 from .build import Span, point, whole
-from .choose import Choice, choose, ordered
+from .choose import Choice, choose, ordered, running
 from .context import Context, part_of, tally
 from .deliver import Target, deliver, targets_of
 from .fetch import fetch
@@ -78,7 +79,8 @@ class Nest:
         part, einsums = self.choice.part, self.cluster.einsums
         for einsum in self.kept:
             copies = self.ctx.lanes if part in einsum.reduced else self.copies
-            self.targets[einsum.name] = target = targets_of(self.ctx, einsum, self.outer, part, copies)
+            with self.outside(einsum) as outer:
+                self.targets[einsum.name] = target = targets_of(self.ctx, einsum, outer, part, copies)
             # what others write too has no copies
             self.copies = min(self.copies, target.tile.copies if target.tile is not None else self.copies)
         if is_folded(self.ctx, einsums, self.targets, self.choice, self.spans):
@@ -87,6 +89,14 @@ class Nest:
         self.staged = self.padded() | self.staged_before()
         self.across = self.combined_at_once()
         self.summed_up()
+
+    @contextmanager
+    def outside(self, einsum: Einsum) -> Iterator[dict[str, Span]]:
+        """Statements go before the loops around the nest that a sum runs over; yields the spans of others."""
+        build, over = self.ctx.build, running(einsum, self.outer)
+        names = frozenset(name for v in over for name in self.outer[v].start.names)
+        with build.hoisted(build.depth_of(names) - 1 if over else build.depth):
+            yield {v: span for v, span in self.outer.items() if v not in over}
 
     def summed_up(self) -> None:
         """Tiles of what some Einsum reduces, and what is done with their sums."""
@@ -111,7 +121,8 @@ class Nest:
         choice, reduced = self.choice, self.reduced
         is_apart = choice.part in reduced and (not choice.free or choice.free in reduced)
         loops = [v for v in self.looped if v not in reduced]
-        if not is_apart or len(loops) != 1 or self.scans.variable:
+        is_running = any(running(e, self.outer) for e in self.cluster.einsums)
+        if not is_apart or len(loops) != 1 or self.scans.variable or is_running:
             return ""
         return loops[0] if choice.block(loops[0]) == 1 and self.spans[loops[0]].most <= self.ctx.lanes else ""
 
@@ -416,13 +427,48 @@ class Nest:
     def begun(self, einsum: Einsum) -> Partial:
         """Make the place of a sum before the loops that it runs over."""
         looped = [v for v in einsum.reduced if not self.is_settled(v)]
-        is_single = all(self.spans[v].most <= self.choice.block(v) for v in looped)
+        is_running = bool(running(einsum, self.outer))
+        is_single = all(self.spans[v].most <= self.choice.block(v) for v in looped) and not is_running
         direct = self.direct_sum(einsum)
         hint = f"{einsum.name.lower()}_{'sum' if einsum.reduce_op == 'add' else einsum.reduce_op[:3]}"
+        identity = float(OPERATORS[einsum.reduce_op].identity or 0.0)
+        if is_running:
+            into = self.running_sum(einsum, hint, identity)
+            return Partial(einsum, into, False)
         into = direct if direct is not None else self.new_sum(einsum, hint)
         if not is_single:
-            self.ctx.build.add(nodes.Fill(into, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
+            self.ctx.build.add(nodes.Fill(into, identity))
         return Partial(einsum, into, is_single, direct is not None)
+
+    def running_sum(self, einsum: Einsum, hint: str, identity: float) -> View:
+        """The place of a sum over turns of loops around the nest, for all that these have of it."""
+        spans = self.ctx.spans(einsum, self.outer)
+        kept = [v for v in (*self.choice.loops, self.choice.free) if v in einsum.output.variables]
+        with self.outside(einsum):
+            rows = min(self.ctx.lanes, self.rows.most)
+            shape = (rows, *(spans[v].most for v in kept), *([] if kept[-1:] == [self.choice.free] else [1]))
+            place = self.ctx.build.buffer(hint, shape, "float32", nodes.SBUF)
+            self.ctx.build.add(nodes.Fill(nodes.all_of(place), identity))
+        self.ctx.ended.append(partial(self.ended, einsum, place, kept))
+        return self.part_of_sum(place, kept, expr(rows))
+
+    def part_of_sum(self, place: nodes.Buffer, kept: Sequence[str], rows: Expr) -> View:
+        """The columns of a sum over turns that the present tile has."""
+        own = [(v, self.spans[v]) for v in kept]
+        index = [nodes.Cut(s.start, s.count) if v == self.choice.free else nodes.At(s.start) for v, s in own]
+        if not own or own[-1][0] != self.choice.free:
+            index.append(nodes.Cut(ZERO, expr(1)))
+        return View(place, (nodes.Cut(ZERO, rows), *index))
+
+    def ended(self, einsum: Einsum, place: nodes.Buffer, kept: Sequence[str]) -> None:
+        """Combine, behind the loops that a sum runs over, what the partitions have of it."""
+        self.spans, self.outer, self.across = self.ctx.spans(einsum, {}), {}, ""
+        with ExitStack() as stack:
+            for v in kept:
+                block, extent = self.ctx.bank if v == self.choice.free else 1, self.spans[v].most
+                self.spans[v] = stack.enter_context(self.ctx.build.tiles(v, extent, block, over=v))
+            rows = expr(place.shape[0])
+            self.finished(Partial(einsum, self.part_of_sum(place, kept, rows), False))
 
     def new_sum(self, einsum: Einsum, hint: str) -> View:
         """A place of its own for a sum."""
@@ -467,12 +513,13 @@ class Nest:
 
     def tally(self, one: Partial, into: View) -> None:
         """Note what the present tile added to a sum."""
-        whole, is_across = self.ctx.spans(one.einsum, self.outer), self.choice.part in one.einsum.reduced
+        outer = {v: span for v, span in self.outer.items() if v not in running(one.einsum, self.outer)}
+        whole, is_across = self.ctx.spans(one.einsum, outer), self.choice.part in one.einsum.reduced
         self.ctx.build.add(tally(self.ctx, one.einsum, into, self.spans, whole, is_across))
 
     def finish(self, sums: list[Partial]) -> None:
         """Deliver sums, those that lie in place already apart."""
-        for one in sums:
+        for one in (s for s in sums if not running(s.einsum, self.outer)):
             tile = self.targets[one.einsum.name].tile
             if one.is_delivered and tile is not None:
                 tile.changed()

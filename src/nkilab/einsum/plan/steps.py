@@ -24,7 +24,7 @@ from .deliver import targets_of
 from .diagonal import diagonal_of
 from .edges import EdgedCopy, Edges
 from .given import Given
-from .groups import Group, batches, einsums_of, groups_of
+from .groups import Group, batches, einsums_of, groups_of, shared_by
 from .homes import Homes, state_of
 from .knobs import Knobs
 from .nest import Cluster, Nest
@@ -175,7 +175,13 @@ class Lowering:
             ctx.view(last)
             return
         self.group, self.later, self.units.points = group, later, ()
+        self.units.totals = {id(e) for e in group.totals(group.shared)}
         loops = self.loops_of(group)
+        totals = group.totals(turning_of(loops))
+        if totals and not self.are_along(totals, loops):
+            self.lower_apart(group, totals, later)
+            return
+        self.units.totals = {id(e) for e in totals}
         self.units.points = tuple(v for v, _, block in loops if block == 1)
         is_trivial = not turning_of(loops)
         ctx.is_tiled |= any(block % ctx.lanes == 0 for _, _, block in loops)
@@ -183,29 +189,52 @@ class Lowering:
         self.homes.bar(group)
         ctx.loops = [(v, -(-e // b)) for v, e, b in loops]
         ctx.blocks = {v: b for v, _, b in loops}
-        with self.opened(group, loops) as outer:
+        with self.opened(group, loops, is_sequential=bool(totals)) as outer:
             for block in (s for s in group.steps if isinstance(s, Iterate)):
                 self.prepare(block, outer)
             resident = self.homes.keep_resident(group, outer)
             self.lower_steps(group.steps, outer, later)
             for tensor, storage in resident.items():
                 ctx.storages[tensor].remove(storage)
+        for ended in ctx.ended:
+            ended()
+        ctx.ended.clear()
         self.tell(group, loops)
         # tiles that lay in the loops are gone, and what lies in HBM lies outside of them
-        for tensor in set() if is_trivial else {e.name for e in group.einsums}:
+        for tensor in set() if is_trivial else {e.name for e in group.einsums if e not in totals}:
             ctx.storages[tensor] = [s for s in ctx.storages.get(tensor, ()) if s.is_hbm]
             for hbm in ctx.storages[tensor]:
                 hbm.depth = 0
 
+    def are_along(self, totals: Sequence[Einsum], loops: Sequence[tuple[str, int, int]]) -> bool:
+        """Whether turns of the loops around a group each add their part to sums over all of them."""
+        turning = {v for v, extent, block in loops if extent > block > 1}
+        is_possible = {*turning_of(loops)} == turning and all(turning <= {*e.reduced} for e in totals)
+        names, ways = ", ".join(dict.fromkeys(e.name for e in totals)), ("along", "apart")
+        return is_possible and self.ctx.pick(f"sums of {names} in the loop before", ways, costs=(1.0, 1.0)) == ways[0]
+
+    def lower_apart(self, group: Group, totals: Sequence[Einsum], later: set[str]) -> None:
+        """Lower sums over the loops that the others of a group share behind those, each for itself."""
+        rest, cascade = tuple(s for s in group.steps if s not in totals), self.ctx.cascade
+        behind = {t for e in totals for t in e.reads}
+        for steps in ([rest] if rest else []) + [(e,) for e in totals]:
+            self.lower_group(Group(steps, shared_by(steps, cascade)), later | behind)
+
     @contextmanager
-    def opened(self, group: Group, loops: list[tuple[str, int, int]]) -> Iterator[dict[str, Span]]:
+    def opened(
+        self, group: Group, loops: list[tuple[str, int, int]], is_sequential: bool
+    ) -> Iterator[dict[str, Span]]:
         """The loops around a group; yields what a turn covers of each that turns more than once."""
         turning = turning_of(loops)
         told = "; ".join(dict.fromkeys(e.name for e in group.einsums)) + " share this loop"
         comments = dict.fromkeys(turning[:1], told)  # the outermost says it
         with ExitStack() as stack:
             spans = {
-                v: stack.enter_context(self.ctx.build.tiles(v, e, b, over=v, comment=comments.get(v, "")))
+                v: stack.enter_context(
+                    self.ctx.build.tiles(
+                        v, e, b, over=v, comment=comments.get(v, ""), is_sequential=is_sequential
+                    )
+                )
                 for v, e, b in loops
             }
             yield {v: spans[v] for v in turning}
@@ -473,7 +502,9 @@ class Lowering:
         kept = {e.name for e in unit if e.name in behind or e.name in ctx.cascade.outputs}
         kept |= {e.name for e in unit if e.name in ctx.given.kept}
         cluster, mine = Cluster(unit, kept), {v: s for v, s in outer.items() if v in variables}
-        planes, choices = planes_for(ctx, unit, spans), choices_for(ctx, unit, spans)
+        is_total = any(id(e) in self.units.totals for e in unit)
+        planes = None if is_total else planes_for(ctx, unit, spans)
+        choices = choices_for(ctx, unit, spans)
         if planes is not None and (
             not choices or self.has_planes(cluster, planes.cost_ns, choices[0].cost_ns)
         ):

@@ -28,6 +28,8 @@ class Units:
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.turned: dict[str, bool] = {}
+        # sums to which every turn of the loops around the present group adds its part
+        self.totals = set[int]()
         # whether TensorE is judged the cheaper, by what that depends on
         self.judged: dict[tuple[object, ...], bool] = {}
         # variables of which the loops around the present group choose one value at a time
@@ -143,6 +145,8 @@ class Units:
 
     def is_product(self, einsum: Einsum) -> bool:
         """Whether TensorE is judged the cheaper for an Einsum, as things lie now."""
+        if id(einsum) in self.totals:
+            return False
         ctx = self.ctx
         places = [(ctx.homes.get(t), id(ctx.chip(t))) for t in (einsum.name, *einsum.reads)]
         key = (id(einsum), self.points, *places, *ctx.loops, ctx.build.live_bytes(), ctx.build.depth)
