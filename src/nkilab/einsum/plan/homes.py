@@ -111,9 +111,11 @@ class Homes:
             if name not in later and self.stays_in_psum(einsum, group, blocks):
                 ctx.memories[name] = PSUM
         self.written |= {e.name for e in group.einsums}
-        far, buffers = self.without_room(sizes, 1 if is_trivial else 2), 1 if is_trivial else 2
+        lives, buffers = self.lives(group), 1 if is_trivial else 2
+        far = self.without_room(sizes, buffers, lives)
         ctx.homes |= dict.fromkeys(far, "hbm")
-        if sum(size for n, size in sizes.items() if n not in far) * buffers > ctx.room() * NEAR:
+        near = {n: size for n, size in sizes.items() if n not in far}
+        if sum(near[n] for n in _fullest(near, lives)) * buffers > ctx.room() * NEAR:
             ctx.build.single |= sizes.keys() - far
         inner = ctx.chip_dtypes.keys() - {*ctx.cascade.outputs}
         ctx.dtypes |= {n: ctx.chip_dtypes[n] for n in inner if ctx.homes[n] == "hbm" and not ctx.hbm(n)}
@@ -153,16 +155,32 @@ class Homes:
         is_plain = is_plain and all(not e.reduce_op or e in self.products for e in made)
         return is_inner and is_alone and is_same and is_plain and not self.narrow(einsum, group)
 
-    def without_room(self, sizes: dict[str, int], buffers: int) -> list[str]:
-        """Tensors, the largest first, that go to HBM so that the others, in bytes per partition, fit."""
-        left, far = sum(sizes.values()) * buffers, []
-        if buffers > 1 and left > self.ctx.room() * NEAR:
-            left, buffers = left // buffers, 1
-        for name in sorted((n for n, size in sizes.items() if size > 2048), key=lambda n: -sizes[n]):
-            if left <= self.ctx.room() * NEAR:
+    def lives(self, group: Group) -> dict[str, range]:
+        """The nests, by number, from the one that makes a result to the last one of the group that reads it."""
+        units = self.units.units(group.einsums)
+        if any(isinstance(s, Iterate) for s in group.steps):
+            return {e.name: range(len(units)) for e in group.einsums}
+        made: dict[str, list[int]] = {}
+        for n, unit in enumerate(units):
+            for name in {t for e in unit for t in (e.name, *e.reads)}:
+                made.setdefault(name, []).append(n)
+        lasting = {*self.later, *self.ctx.cascade.outputs}
+        return {
+            e.name: range(made[e.name][0], len(units) if e.name in lasting else made[e.name][-1] + 1)
+            for e in group.einsums
+        }
+
+    def without_room(self, sizes: dict[str, int], buffers: int, lives: Mapping[str, range]) -> list[str]:
+        """Tensors, the largest first, that go to HBM so that those there at once, in bytes per partition, fit."""
+        near, far, most = dict(sizes), list[str](), self.ctx.room() * NEAR
+        crowd = _fullest(near, lives)
+        buffers = buffers if sum(near[n] for n in crowd) * buffers <= most else 1
+        while sum(near[n] for n in crowd) * buffers > most:
+            largest = max(crowd, key=lambda n: near[n])
+            if near.pop(largest) <= 2048:
                 break
-            left -= sizes[name] * buffers
-            far.append(name)
+            far.append(largest)
+            crowd = _fullest(near, lives)
         return far
 
     def tiled_by(self, group: Group, shared: Sequence[str], products: Sequence[Einsum]) -> str:
@@ -211,7 +229,7 @@ class Homes:
         units = self.units.units(group.einsums)
         read = {t for u in units for e in u for t in e.reads if t not in {o.name for o in u}}
         sizes = {e.name: self.tile_bytes(e, {variable: block}) for e in group.einsums if e.name in read}
-        far = self.without_room(sizes, 2 if variable else 1)
+        far = self.without_room(sizes, 2 if variable else 1, self.lives(group))
         moved += sum(prod(ctx.cascade.shape(n)) * 4 * 2 for n in far)
         return moved / float(ctx.machine["hbm_bytes_per_ns"])
 
@@ -354,6 +372,13 @@ class Homes:
             for outer in ({}, one)
         )
         return single * extent <= 2 * whole
+
+
+def _fullest(sizes: Mapping[str, int], lives: Mapping[str, range]) -> list[str]:
+    """The results that are there while most bytes are."""
+    nests = range(max((lives[n].stop for n in sizes), default=0))
+    crowds = ([n for n in sizes if nest in lives[n]] for nest in nests)
+    return max(crowds, key=lambda crowd: sum(sizes[n] for n in crowd), default=[])
 
 
 def state_of(block: Iterate) -> set[str]:
