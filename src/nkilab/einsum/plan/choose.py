@@ -158,7 +158,8 @@ def _chunk(
         most *= 2
     if most < columns <= ctx.knobs.most_columns and columns * each * 2 <= ctx.room() * 0.9:
         most = columns
-    if part in reduced and free not in reduced:
+    is_running = any(running(e, spans) for e in einsums)
+    if part in reduced and free not in reduced and not is_running:
         most = ctx.bank
     if columns <= most:
         return columns

@@ -1,8 +1,9 @@
 """Several turns of a loop together: each part of a turn is computed for all of them before the next part.
 
 Engines take their instructions in order. Where an engine works on what others made of its own results, it
-waits for them in every turn, though the next turn has work for it. Turns that need nothing of each other
-are taken a few at a time, in a strip: a loop over the strip for each part of a turn. Tiles that one part
+waits for them in every turn, though the next turn has work for it. Turns that need nothing of each other,
+or no more than a part that adds to a sum, are taken a few at a time, in a strip: a loop over the strip for
+each part of a turn. Tiles that one part
 hands to another have a version for each turn of the strip; what goes through PSUM stays in one part, as
 that has few banks.
 """
@@ -66,12 +67,14 @@ class Strips:
 
     @property
     def is_free(self) -> bool:
-        """Whether turns need nothing of each other, and are as many as are known."""
+        """Whether turns need nothing of each other but what one part hands on, and are as many as are known."""
         loop = self.loop
-        is_plain = not (loop.is_sequential or loop.count_name or loop.total is not None or loop.apart)
+        is_plain = not (loop.count_name or loop.total is not None or loop.apart)
         if not is_plain or expr(loop.trips).value is None or len(self.parts) < 2 or is_summed_over(loop):
             return False
-        return not state_of(self.units, loop.variable, is_far=True)
+        state = state_of(self.units, loop.variable, is_far=True)
+        parts = [{n for u in part for n in u.touches} for part in self.parts]
+        return all(sum(n in part for part in parts) == 1 for n in state)
 
     def best(self) -> Iterator[tuple[int, float]]:
         """Turns of a strip and the part of the time that it takes, the least first; none above `WORTH`."""
@@ -130,7 +133,7 @@ class Strips:
                 inner += [a for a in unit.before if id(a.buffer) not in versions]
                 inner += [*(unit.comments if unit.comments is not shown else ()), unit.statement, *unit.after]
                 shown = unit.comments
-            body.append(nodes.Loop(variable, size, copied(inner, change)))
+            body.append(nodes.Loop(variable, size, copied(inner, change), loop.is_sequential))
         if strips > 1:
             return [replace(loop, trips=strips, body=body)]
         return [*([nodes.Comment(loop.comment)] if loop.comment else []), *body]
