@@ -58,7 +58,8 @@ def targets_of(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str, 
     tile, hbm = ctx.chip(name), ctx.hbm(name)
     if "chip" in home and tile is None:
         before = ctx.chip(ctx.overwritten.get(name, ""))
-        tile = before or new_tile(ctx, einsum, outer, part, copies)
+        with ctx.outside(name, outer) as others:
+            tile = before or new_tile(ctx, einsum, others, part, copies)
         ctx.storages.setdefault(name, []).insert(0, tile)
     if "hbm" in home and hbm is None:
         hbm = ctx.add_hbm(name, "output" if name in ctx.cascade.outputs else "scratch")

@@ -25,6 +25,8 @@ MUCH_MORE = 1.5
 NEAR = 0.6
 # a tensor that outlives its group stays on chip below this many bytes per partition
 SMALL_BYTES = 40 * 1024
+# part of SBUF that results may take which stay on chip whole, between loops over their tiles
+RESIDENT = 0.42
 
 
 class Homes:
@@ -93,8 +95,9 @@ class Homes:
                 ctx.chip_dtypes[name] = self.narrow(einsum, group)
             size = 0 if name in ended else self.tile_bytes(einsum, blocks)
             is_output = name in ctx.cascade.outputs
-            is_outside = is_trivial or id(einsum) in self.units.totals
-            crosses = name in later and not (is_outside and size <= SMALL_BYTES and name not in ctx.copied)
+            is_outside = is_trivial or (name in later and self.is_resident(einsum, blocks))
+            is_small = size <= SMALL_BYTES or name in ctx.resident
+            crosses = name in later and not (is_outside and is_small and name not in ctx.copied)
             if self.takes_place(einsum, group):
                 ctx.overwritten[name] = einsum.reads[0]
                 size = 0
@@ -119,6 +122,27 @@ class Homes:
             ctx.build.single |= sizes.keys() - far
         inner = ctx.chip_dtypes.keys() - {*ctx.cascade.outputs}
         ctx.dtypes |= {n: ctx.chip_dtypes[n] for n in inner if ctx.homes[n] == "hbm" and not ctx.hbm(n)}
+
+    def is_resident(self, einsum: Einsum, blocks: Mapping[str, int]) -> bool:
+        """Whether a result of turns stays on chip whole, for what comes behind their loop."""
+        ctx, name = self.ctx, einsum.name
+        if name in ctx.resident:
+            return True
+        tiled = [v for v, block in blocks.items() if block % ctx.lanes == 0]
+        readers = [e for e in ctx.cascade.einsums if name in e.reads]
+        accesses = [a for e in readers for a in e.accesses if a.tensor == name]
+        is_plain = len(tiled) == len(blocks) == 1 and all(a.indices == einsum.output.indices for a in accesses)
+        if not is_plain or any(is_contraction(e) for e in readers) or name in {*ctx.copied, *ctx.viewed}:
+            return False
+        size = self.tile_bytes(einsum, {})
+        taken = sum(self.tile_bytes(ctx.cascade.einsum(n), {}) for n in ctx.resident)
+        ways = ("on chip", "in HBM")
+        is_kept = size + taken <= ctx.budget * RESIDENT and einsum.recurrence is None and (
+            ctx.pick(f"where {name} lies between loops", ways, costs=(1.0, 1.0)) == ways[0]
+        )
+        if is_kept:
+            ctx.resident.add(name)
+        return is_kept
 
     def is_indexed_twice(self, name: str) -> bool:
         """Whether two variables index an axis together and one reads it: it goes by way of HBM."""

@@ -79,8 +79,7 @@ class Nest:
         part, einsums = self.choice.part, self.cluster.einsums
         for einsum in self.kept:
             copies = self.ctx.lanes if part in einsum.reduced else self.copies
-            with self.outside(einsum) as outer:
-                self.targets[einsum.name] = target = targets_of(self.ctx, einsum, outer, part, copies)
+            self.targets[einsum.name] = target = targets_of(self.ctx, einsum, self.outer, part, copies)
             # what others write too has no copies
             self.copies = min(self.copies, target.tile.copies if target.tile is not None else self.copies)
         if is_folded(self.ctx, einsums, self.targets, self.choice, self.spans):
@@ -89,14 +88,6 @@ class Nest:
         self.staged = self.padded() | self.staged_before()
         self.across = self.combined_at_once()
         self.summed_up()
-
-    @contextmanager
-    def outside(self, einsum: Einsum) -> Iterator[dict[str, Span]]:
-        """Statements go before the loops around the nest that a sum runs over; yields the spans of others."""
-        build, over = self.ctx.build, running(einsum, self.outer)
-        names = frozenset(name for v in over for name in self.outer[v].start.names)
-        with build.hoisted(build.depth_of(names) - 1 if over else build.depth):
-            yield {v: span for v, span in self.outer.items() if v not in over}
 
     def summed_up(self) -> None:
         """Tiles of what some Einsum reduces, and what is done with their sums."""
@@ -444,7 +435,7 @@ class Nest:
         """The place of a sum over turns of loops around the nest, for all that these have of it."""
         spans = self.ctx.spans(einsum, self.outer)
         kept = [v for v in (*self.choice.loops, self.choice.free) if v in einsum.output.variables]
-        with self.outside(einsum):
+        with self.ctx.outside(einsum.name, self.outer):
             rows = min(self.ctx.lanes, self.rows.most)
             shape = (rows, *(spans[v].most for v in kept), *([] if kept[-1:] == [self.choice.free] else [1]))
             place = self.ctx.build.buffer(hint, shape, "float32", nodes.SBUF)

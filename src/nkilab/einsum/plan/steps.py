@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -182,6 +182,7 @@ class Lowering:
             self.lower_apart(group, totals, later)
             return
         self.units.totals = {id(e) for e in totals}
+        ctx.resident |= {e.name for e in totals}
         self.units.points = tuple(v for v, _, block in loops if block == 1)
         is_trivial = not turning_of(loops)
         ctx.is_tiled |= any(block % ctx.lanes == 0 for _, _, block in loops)
@@ -200,11 +201,21 @@ class Lowering:
             ended()
         ctx.ended.clear()
         self.tell(group, loops)
+        self.release(group, later)
         # tiles that lay in the loops are gone, and what lies in HBM lies outside of them
-        for tensor in set() if is_trivial else {e.name for e in group.einsums if e not in totals}:
+        for tensor in set() if is_trivial else {e.name for e in group.einsums} - ctx.resident:
             ctx.storages[tensor] = [s for s in ctx.storages.get(tensor, ()) if s.is_hbm]
             for hbm in ctx.storages[tensor]:
                 hbm.depth = 0
+
+    def release(self, group: Group, later: Container[str]) -> None:
+        """Count what stays on chip between loops no more once none reads it."""
+        ctx = self.ctx
+        for name in {t for e in group.einsums for t in e.reads if t not in later} & ctx.resident:
+            for tile in [s for s in ctx.storages.get(name, ()) if not s.is_hbm]:
+                ctx.storages[name].remove(tile)
+                ctx.build.scopes[0].bytes -= ctx.build.bytes_of(tile.buffer)
+            ctx.resident.remove(name)
 
     def are_along(self, totals: Sequence[Einsum], loops: Sequence[tuple[str, int, int]]) -> bool:
         """Whether turns of the loops around a group each add their part to sums over all of them."""
