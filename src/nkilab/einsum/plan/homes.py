@@ -47,7 +47,7 @@ class Homes:
         """Inputs that several nests of a group read with the same indices: loaded once per turn."""
         ctx, found = self.ctx, {}
         # the partitions hold what a loop goes through in tiles, also where one tile has all of it
-        tile = next((v for v, b in ctx.blocks.items() if b > 1), "") if outer else ""
+        tile = next((v for v, b in ctx.blocks.items() if b > 1), "")
         units = self.units.units(group.einsums)
         for tensor in {t: None for e in group.einsums for t in e.reads}:
             accesses = [
@@ -115,6 +115,8 @@ class Homes:
                 ctx.memories[name] = PSUM
         self.written |= {e.name for e in group.einsums}
         lives, buffers = self.lives(group), 1 if is_trivial else 2
+        # what one nest makes and reads has no tile that outlives it
+        sizes = {n: 0 if len(lives[n]) == 1 and n not in later else size for n, size in sizes.items()}
         far = self.without_room(sizes, buffers, lives)
         ctx.homes |= dict.fromkeys(far, "hbm")
         near = {n: size for n, size in sizes.items() if n not in far}

@@ -50,7 +50,31 @@ class Units:
                 found.append([*([] if is_alone else self.postponed(einsum, found, products)), einsum])
             else:
                 unit.append(einsum)
-        return found
+        for unit in found[::-1]:
+            for einsum in [e for e in unit[::-1] if id(e) not in products]:
+                self.sink(einsum, unit, found)
+        return [unit for unit in found if unit]
+
+    def sink(self, einsum: Einsum, unit: list[Einsum], units: list[list[Einsum]]) -> None:
+        """Move what a cluster computes element by element for another one alone to that, which computes it along.
+
+        That reads one tensor of its size then, as it would have read the result.
+        """
+        own = [a for a in einsum.accesses if set(a.variables) == set(einsum.variables)]
+        readers = {id(e) for e in self.ctx.cascade.einsums if einsum.name in e.reads}
+        place = next(n for n, u in enumerate(units) if u is unit)
+        reading = next((u for u in units[place + 1 :] if readers <= {id(e) for e in u}), [])
+        between = [e for u in units[place:] for e in u if e is not einsum and u is not reading]
+        is_bound = einsum.name in self.ctx.cascade.outputs or any(e.name in einsum.reads for e in between)
+        if len(own) > 1 or not (readers and reading) or is_bound or not self.is_elementwise(einsum):
+            return
+        cluster = [einsum]
+        for other in reading:
+            if self.is_product(other) or not self.joins(cluster, other):
+                return
+            cluster.append(other)
+        unit.remove(einsum)
+        reading.insert(0, einsum)
 
     def ending(self, unit: Sequence[Einsum], cluster: Sequence[Einsum]) -> list[Einsum]:
         """What of a cluster takes the tiles of a product before it out of PSUM.
