@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...machine import Machine
 from ..language.ast import Cascade
+from ..rewrite.diagonals import with_diagonals
 from ..rewrite.neighbours import with_neighbours
 from ..rewrite.numbers import with_numbers
 from ..rewrite.recurrences import with_scans
@@ -51,6 +52,7 @@ def lower(
     is_free = not any(given.instruction(e.name) for e, block in cascade.walk() if block is not None)
     cascade = cascade if given.is_watched else with_numbers(cascade)
     cascade, left_out = inlined(cascade) if is_free and not given.is_watched else (cascade, [])
+    cascade = cascade if given.is_watched else with_diagonals(cascade)
     held, reasons = with_scans(cascade) if is_free else (cascade, [])
     reasons = [*left_out, *reasons]
     picker = Picker(knobs, is_rewrite=True)
