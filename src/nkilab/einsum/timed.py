@@ -164,7 +164,7 @@ def _changes(ctx: Context) -> list[tuple[str, Change]]:
     """Changes of a plan that are worth trying."""
     is_larger = ctx.is_tiled and not ctx.knobs.group_blocks
     larger = (f"tiles of {MORE_BLOCKS} blocks of partitions", partial(replace, group_blocks=MORE_BLOCKS))
-    return [*islice(_close(ctx), MOST_TIMED), *[larger] * is_larger, *_reordered(ctx)]
+    return [*_reordered(ctx), *islice(_close(ctx), MOST_TIMED), *[larger] * is_larger]
 
 
 def _reordered(ctx: Context) -> list[tuple[str, Change]]:

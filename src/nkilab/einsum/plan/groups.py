@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Step
 from ..roofline import is_contraction
+
+# steps of which an order is sought; times as large as what is shared a tensor is that comes in other loops
+MOST_ORDERED, MUCH_LARGER = 100, 100
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ def groups_of(
         cascade: whose steps they are.
         is_fused: whether neighbours share loops.
         alone: tensors whose Einsums share none.
-        is_parted: whether a step that shares more with the next one begins a group.
+        is_parted: whether a step that shares no tensor of about its size begins a group.
     """
     if not is_fused:
         return [Group((s,), shared_by([s], cascade)) for s in cascade.steps]
@@ -50,9 +54,9 @@ def groups_of(
     shared: tuple[str, ...] = ()
     for number, step in enumerate(cascade.steps):
         together = shared_by([*held, step], cascade)
-        following = cascade.steps[number + 1 : number + 2] if is_parted else ()
-        more = set(shared_by([step, *following], cascade)) if following else set()
-        is_alone = more > set(together) or any(e.name in alone for e in einsums_of([*held[-1:], step]))
+        is_plain = all(isinstance(s, Einsum) for s in (*held, step))
+        is_alone = is_parted and is_plain and not _belongs(step, held, cascade)
+        is_alone |= any(e.name in alone for e in einsums_of([*held[-1:], step]))
         if held and together and not is_alone and _is_useful(held, step, cascade.steps[number + 1 :]):
             held.append(step)
             shared = together
@@ -82,32 +86,59 @@ def _as_one(first: Group, second: Group, cascade: Cascade, alone: Container[str]
     ):
         return None
     shared = shared_by(steps, cascade)
-    is_kept = set(shared) in (set(first.shared), set(second.shared))
-    return Group(steps, shared) if shared and is_kept else None
+    larger = max((first, second), key=lambda group: max(_points(s, cascade) for s in group.steps))
+    return Group(steps, shared) if shared and set(shared) == set(larger.shared) else None
 
 
 def ordered_steps(cascade: Cascade) -> Cascade:
-    """A cascade in which a step comes before those over a loop that it is not in, if it needs none of them.
+    """A cascade whose steps come where they share loops with others, those of least work first.
 
-    In `P[n, k] = X . C; S[k] = C . C; E[n, k] = P - S` the sum S keeps P and E from sharing a loop over n.
+    In `P[n, k] = X . C; S[k] = C . C; E[n, k] = P - S` the sum S keeps P and E from sharing a loop over n;
+    in `R[n] = X[n, k]; T[] = R[n]; C[k] = X[n, k]` the total T stands between two sums of one matrix.
     """
-    steps = list(cascade.steps)
-    for at, step in enumerate(cascade.steps):
-        own, first = {v for e in step.body for v in e.variables}, at
-        while first and _is_apart(step, steps[first - 1], own):
-            first -= 1
-        run = {e.name for e in einsums_of(steps[first:at])}
-        if any(run & set(e.reads) for e in einsums_of(steps[at + 1 :])):
-            steps.insert(first, steps.pop(at))
-    return replace(cascade, steps=tuple(steps))
+    left, runs = list(cascade.steps), list[list[Step]]()
+    if len(left) > MOST_ORDERED:
+        return cascade
+    while left:
+        run = [min(_ready(left), key=lambda step: _points(step, cascade))]
+        left.remove(run[0])
+        while (more := next((s for s in _ready(left) if _belongs(s, run, cascade)), None)) is not None:
+            left.remove(more)
+            run.append(more)
+        runs.append(run)
+    for run in [r for r in runs[::-1] if len(r) == 1]:
+        place = next(n for n, r in enumerate(runs) if r is run)
+        names = {e.name for e in run[0].body}
+        uses = (n for n, r in enumerate(runs) if n > place and names & {t for e in einsums_of(r) for t in (e.name, *e.reads)})
+        runs.insert(next(uses, place + 1), runs[place])
+        del runs[place]
+    return replace(cascade, steps=tuple(s for run in runs for s in run))
 
 
-def _is_apart(step: Step, before: Step, own: set[str]) -> bool:
-    """Whether a step needs nothing of the one before it, which runs over a variable that it lacks."""
-    mine, theirs = ({e.name for e in one.body} for one in (step, before))
-    read, needed = ({t for e in one.body for t in e.reads} for one in (step, before))
-    is_free = not (theirs & (read | mine) or mine & needed)
-    return is_free and any(set(e.output.variables) - own for e in before.body)
+def _ready(steps: Sequence[Step]) -> list[Step]:
+    """Steps that none before them has to come first of."""
+    found, written, read = [], set[str](), set[str]()
+    for step in steps:
+        mine, needed = {e.name for e in step.body}, {t for e in step.body for t in e.reads}
+        if not (written & (mine | needed) or read & mine):
+            found.append(step)
+        written |= mine
+        read |= needed
+    return found
+
+
+def _points(step: Step, cascade: Cascade) -> int:
+    return max(prod(cascade.extent(v, e) for v in e.variables) for e in step.body)
+
+
+def _belongs(step: Step, run: Sequence[Step], cascade: Cascade) -> bool:
+    """Whether a step shares loops with others, and with them a tensor of about the size of its own."""
+    if any(isinstance(s, Iterate) for s in (step, *run)) or not shared_by([*run, step], cascade):
+        return not run
+    known = {t for e in einsums_of(run) for t in (e.name, *e.reads)}
+    sizes = {t: prod(cascade.shape(t)) for e in step.body for t in (e.name, *e.reads)}
+    common = max((sizes[t] for e in step.body for t in e.reads if t in known), default=0)
+    return common * MUCH_LARGER >= max(sizes.values())
 
 
 def _is_useful(held: Sequence[Step], step: Step, behind: Sequence[Step]) -> bool:

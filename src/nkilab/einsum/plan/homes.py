@@ -95,9 +95,9 @@ class Homes:
                 ctx.chip_dtypes[name] = self.narrow(einsum, group)
             size = 0 if name in ended else self.tile_bytes(einsum, blocks)
             is_output = name in ctx.cascade.outputs
-            is_outside = is_trivial or (name in later and self.is_resident(einsum, blocks))
-            is_small = size <= SMALL_BYTES or name in ctx.resident
-            crosses = name in later and not (is_outside and is_small and name not in ctx.copied)
+            is_small = size <= SMALL_BYTES and is_trivial
+            is_outside = is_small or (name in later and self.is_resident(einsum, blocks, is_trivial))
+            crosses = name in later and not (is_outside and name not in ctx.copied)
             if self.takes_place(einsum, group):
                 ctx.overwritten[name] = einsum.reads[0]
                 size = 0
@@ -125,7 +125,7 @@ class Homes:
         inner = ctx.chip_dtypes.keys() - {*ctx.cascade.outputs}
         ctx.dtypes |= {n: ctx.chip_dtypes[n] for n in inner if ctx.homes[n] == "hbm" and not ctx.hbm(n)}
 
-    def is_resident(self, einsum: Einsum, blocks: Mapping[str, int]) -> bool:
+    def is_resident(self, einsum: Einsum, blocks: Mapping[str, int], is_trivial: bool) -> bool:
         """Whether a result of turns stays on chip whole, for what comes behind their loop."""
         ctx, name = self.ctx, einsum.name
         if name in ctx.resident:
@@ -133,7 +133,8 @@ class Homes:
         tiled = [v for v, block in blocks.items() if block % ctx.lanes == 0]
         readers = [e for e in ctx.cascade.einsums if name in e.reads]
         accesses = [a for e in readers for a in e.accesses if a.tensor == name]
-        is_plain = len(tiled) == len(blocks) == 1 and all(a.indices == einsum.output.indices for a in accesses)
+        is_plain = is_trivial or len(tiled) == len(blocks) == 1
+        is_plain &= all(a.indices == einsum.output.indices for a in accesses)
         if not is_plain or any(is_contraction(e) for e in readers) or name in {*ctx.copied, *ctx.viewed}:
             return False
         size = self.tile_bytes(einsum, {})

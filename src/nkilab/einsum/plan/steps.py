@@ -348,8 +348,9 @@ class Lowering:
                 for t, a in tensors.items()
                 if variable in a.variables
             ]
-            fits = [d for d in range(1, extent) if extent % d == 0 and max(sizes) * d <= ROW_BYTES * extent]
-            if fits and max(sizes) > ROW_BYTES:
+            most = max(sizes, default=0)
+            fits = [d for d in range(1, extent) if extent % d == 0 and most * d <= ROW_BYTES * extent]
+            if fits and most > ROW_BYTES:
                 return [(variable, extent, fits[-1])]
         return []
 
