@@ -244,7 +244,7 @@ class Tile:
         if left.number is not None and right.number is not None:
             self.fill(dst, left.number)
             self.add(nodes.Scale(dst, dst, op, right.number))
-        elif right.is_scalar and not (left.is_column and right.is_column):
+        elif right.is_scalar and left.number is None and not (left.is_column and right.is_column):
             self.scaled(left, op, right, False, dst)
         elif left.is_scalar and not (left.is_column and right.is_column):
             self.scaled(right, op, left, not OPERATORS[value.op].is_commutative, dst)
