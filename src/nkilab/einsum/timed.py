@@ -20,7 +20,6 @@ from .plan.groups import groups_of, ordered_steps
 from .plan.knobs import Decision, Knobs
 from .plan.normal import has_few_rows
 from .plan.reach import beyond_edges
-from .plan.recomputed import far_results
 from .plan.rewritten import REWRITES
 from .tree.nodes import Kernel, run_by
 
@@ -182,7 +181,5 @@ def _close(ctx: Context) -> Iterator[tuple[str, Change]]:
         yield "long rows over all partitions", lambda knobs: replace(knobs, is_spread=True)
     if not ctx.knobs.is_edged and beyond_edges(ctx, ctx.cascade.einsums):
         yield "zeros around copies in HBM", lambda knobs: replace(knobs, is_edged=True)
-    if not ctx.knobs.is_recomputed and far_results(ctx):
-        yield "what HBM holds between its readers computed again", lambda k: replace(k, is_recomputed=True)
     options = [each for d in ctx.decisions if not d.is_rewrite for each in _others(d)]
     yield from ((what, change) for _, what, change in sorted(options, key=lambda each: each[0]))

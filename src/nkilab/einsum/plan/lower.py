@@ -21,7 +21,6 @@ from .groups import ordered_steps
 from .inlined import inlined
 from .knobs import RULES, Knobs, Picker
 from .normal import normal
-from .recomputed import far_results, recomputed
 from .recurrence import without_turns
 from .rewritten import beyond_decays, rewritten_by
 from .stage import BeyondEdges
@@ -71,12 +70,8 @@ def lower(
         known, edges = with_edges(held, held.types(dtypes), machine, knobs)
         every = back | edges
 
-        def planned(known: Cascade) -> tuple[Kernel, Context]:
-            return Lowering(cascade, known, dtypes, machine, name, title, knobs, given, every).planned()
-
-        tree, ctx = planned(known)
-        if knobs.is_recomputed:
-            tree, ctx = planned(recomputed(known, far_results(ctx)))
+        lowering = Lowering(cascade, known, dtypes, machine, name, title, knobs, given, every)
+        tree, ctx = lowering.planned()
         ctx.choices.extend(reasons)
         ctx.decisions[:0] = picker.decisions
         return tree, ctx

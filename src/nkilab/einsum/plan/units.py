@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from math import prod
 
-from ..language.ast import Einsum, Iterate, Kind
+from ..language.ast import Einsum, Iterate
 from ..lower.planes import planes_for
 from ..tree.expr import name_of
 from .build import Span, point, whole
@@ -42,9 +42,6 @@ class Units:
         found: list[list[Einsum]] = []
         for einsum in einsums:
             is_alone = id(einsum) in products and not self.is_sum_of(einsum, found)
-            # what is computed again is there for those behind it
-            origin = self.ctx.cascade.derived.get(einsum.name)
-            is_alone |= origin is not None and origin.kind is Kind.AGAIN
             unit = None if is_alone else self.joined(einsum, found, products)
             if unit is None:
                 found.append([*([] if is_alone else self.postponed(einsum, found, products)), einsum])
