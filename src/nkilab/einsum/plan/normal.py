@@ -198,7 +198,7 @@ def _rows(cascade: Cascade, partitions: int, plain: Collection[str], picker: Pic
         is_vector = all(t.ranks == (rank,) for t in holders) and size >= LONG
         is_few = picker.knobs.is_spread and _are_few(cascade, rank, holders)
         is_one = is_vector or is_few or _are_lanes(cascade, rank, uses, partitions)
-        if is_one:
+        if is_one or (_are_summed(cascade, rank, uses, partitions) and _are_runs(variable, picker)):
             axes = {(t.name, n) for t in holders for n, r in enumerate(t.ranks) if r == rank}
             cascade = split(cascade, axes, (1, size // lanes), ("_COLUMNS", "_ROWS"))
     return cascade
@@ -223,9 +223,22 @@ def _are_lanes(cascade: Cascade, rank: str, uses: Sequence[Einsum], partitions: 
     return is_apart and all(variable in e.output.variables for e in uses)
 
 
+def _are_summed(cascade: Cascade, rank: str, uses: Sequence[Einsum], partitions: int) -> bool:
+    """Whether a rank counts short rows over which there are sums, of which any order is right."""
+    variable = rank.lower()
+    is_held = all(variable in a.variables for e in uses for a in e.accesses)
+    is_held &= any(variable in e.reduced for e in uses)
+    return is_held and _are_short(cascade, rank, uses, partitions)
+
+
 def _are_short(cascade: Cascade, rank: str, uses: Sequence[Einsum], partitions: int) -> bool:
     """Whether a rank counts several blocks of short rows, and nothing asks which of them one is."""
     shapes = [t.ranks for t in cascade.tensors.values() if rank in t.ranks]
     rows = [prod(cascade.sizes[r] for r in ranks[ranks.index(rank) + 1 :]) for ranks in shapes]
     is_many = cascade.sizes[rank] >= FEWEST_ROWS * partitions
     return is_many and 1 < max(rows) < SHORT_ROW and not any(e.is_placed for e in uses)
+
+
+def _are_runs(variable: str, picker: Picker) -> bool:
+    """Whether rows that are summed over come in runs, one for each partition, instead of one by one."""
+    return picker.pick(f"sums over {variable} in runs of rows", ("no", "yes"), costs=(1.0, 1.0)) == "yes"
