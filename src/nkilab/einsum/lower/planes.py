@@ -478,7 +478,7 @@ class PlaneNest(Nest):
         before = view.order or (0, *places)
         return replace(view, order=tuple(before[n] for n in (0, *kept, *summed)))
 
-    def finished(self, one: Partial) -> None:
+    def finished(self, one: Partial, free: str) -> None:
         """Deliver a sum."""
         einsum, target = one.einsum, self.targets[one.einsum.name]
         kept = [v for v in self.planes.axes if v not in einsum.reduced]

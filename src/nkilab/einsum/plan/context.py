@@ -137,7 +137,7 @@ class Context:
         return self.budget - self.build.live_bytes()
 
     @contextmanager
-    def outside(self, tensor: str, outer: Mapping[str, Span]) -> Iterator[Mapping[str, Span]]:
+    def outside(self, tensor: str, outer: Mapping[str, Span]) -> Iterator[dict[str, Span]]:
         """Statements go before the loops whose turns each make a part of a result that stays on chip whole.
 
         Yields what other loops have chosen.

@@ -36,6 +36,11 @@ def einsums_of(steps: Sequence[Step]) -> list[Einsum]:
     return [e for s in steps for e in s.body]
 
 
+def _touched(steps: Sequence[Step]) -> set[str]:
+    """Tensors that steps write or read."""
+    return {t for e in einsums_of(steps) for t in (e.name, *e.reads)}
+
+
 def groups_of(
     cascade: Cascade, is_fused: bool = True, alone: Container[str] = (), *, is_parted: bool = False
 ) -> list[Group]:
@@ -109,7 +114,7 @@ def ordered_steps(cascade: Cascade) -> Cascade:
     for run in [r for r in runs[::-1] if len(r) == 1]:
         place = next(n for n, r in enumerate(runs) if r is run)
         names = {e.name for e in run[0].body}
-        uses = (n for n, r in enumerate(runs) if n > place and names & {t for e in einsums_of(r) for t in (e.name, *e.reads)})
+        uses = (n for n, r in enumerate(runs) if n > place and names & _touched(r))
         runs.insert(next(uses, place + 1), runs[place])
         del runs[place]
     return replace(cascade, steps=tuple(s for run in runs for s in run))
@@ -135,7 +140,7 @@ def _belongs(step: Step, run: Sequence[Step], cascade: Cascade) -> bool:
     """Whether a step shares loops with others, and with them a tensor of about the size of its own."""
     if any(isinstance(s, Iterate) for s in (step, *run)) or not shared_by([*run, step], cascade):
         return not run
-    known = {t for e in einsums_of(run) for t in (e.name, *e.reads)}
+    known = _touched(run)
     sizes = {t: prod(cascade.shape(t)) for e in step.body for t in (e.name, *e.reads)}
     common = max((sizes[t] for e in step.body for t in e.reads if t in known), default=0)
     return common * MUCH_LARGER >= max(sizes.values())
@@ -144,10 +149,7 @@ def _belongs(step: Step, run: Sequence[Step], cascade: Cascade) -> bool:
 def _is_useful(held: Sequence[Step], step: Step) -> bool:
     """Whether a step reads what steps before it wrote or read."""
     mine = {t for e in einsums_of([step]) for t in e.reads}
-    theirs = einsums_of(held)
-    if not mine or not any(e.reads for e in theirs):
-        return True
-    return bool(mine & {t for e in theirs for t in (e.name, *e.reads)})
+    return not mine or not any(e.reads for e in einsums_of(held)) or bool(mine & _touched(held))
 
 
 def shared_by(steps: Sequence[Step], cascade: Cascade) -> tuple[str, ...]:
@@ -164,13 +166,12 @@ def shared_by(steps: Sequence[Step], cascade: Cascade) -> tuple[str, ...]:
     gathered = (g.access.tensor for accesses in read.values() for a in accesses for g in a.gathers)
     if any(tensor in written for tensor in gathered):
         return ()
-    plain = {id(s) for s in steps if isinstance(s, Einsum)}
-    lasting = {id(e) for e in einsums if id(e) in plain and _is_total(e, written[e.name]) and e.name not in read}
+    plain = [s for s in steps if isinstance(s, Einsum) and s.name not in read]
+    ends = {id(e) for e in plain if _is_total(e, written[e.name])}
     kept = [
-        v for v in dict.fromkeys(v for e in reversed(einsums) for v in e.output.variables)
-        if v not in turning
-        and all(
-            _is_kept(e, v, written[e.name], read.get(e.name, [])) or (id(e) in lasting and v in e.reduced)
+        v for v in dict.fromkeys(v for e in reversed(einsums) for v in e.output.variables if v not in turning)
+        if all(
+            (id(e) in ends and v in e.reduced) or _is_kept(e, v, written[e.name], read.get(e.name, []))
             for e in einsums
         )
     ]  # fmt: skip

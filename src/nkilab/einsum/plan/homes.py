@@ -139,13 +139,11 @@ class Homes:
             return False
         size = self.tile_bytes(einsum, {})
         taken = sum(self.tile_bytes(ctx.cascade.einsum(n), {}) for n in ctx.resident)
-        ways = ("on chip", "in HBM")
-        is_kept = size + taken <= ctx.budget * RESIDENT and einsum.recurrence is None and (
-            ctx.pick(f"where {name} lies between loops", ways, costs=(1.0, 1.0)) == ways[0]
-        )
-        if is_kept:
-            ctx.resident.add(name)
-        return is_kept
+        if size + taken > ctx.budget * RESIDENT or einsum.recurrence is not None:
+            return False
+        what, ways = f"where {name} lies between loops", ("on chip", "in HBM")
+        ctx.resident |= {name} if ctx.pick(what, ways, costs=(1.0, 1.0)) == ways[0] else set()
+        return name in ctx.resident
 
     def is_indexed_twice(self, name: str) -> bool:
         """Whether two variables index an axis together and one reads it: it goes by way of HBM."""
@@ -183,7 +181,7 @@ class Homes:
         return is_inner and is_alone and is_same and is_plain and not self.narrow(einsum, group)
 
     def lives(self, group: Group) -> dict[str, range]:
-        """The nests, by number, from the one that makes a result to the last one of the group that reads it."""
+        """The nests, by number, from the one that makes a result to the last one that reads it."""
         units = self.units.units(group.einsums)
         if any(isinstance(s, Iterate) for s in group.steps):
             return {e.name: range(len(units)) for e in group.einsums}
@@ -198,7 +196,7 @@ class Homes:
         }
 
     def without_room(self, sizes: dict[str, int], buffers: int, lives: Mapping[str, range]) -> list[str]:
-        """Tensors, the largest first, that go to HBM so that those there at once, in bytes per partition, fit."""
+        """Tensors, the largest first, that go to HBM so that those that are there at once fit."""
         near, far, most = dict(sizes), list[str](), self.ctx.room() * NEAR
         crowd = _fullest(near, lives)
         buffers = buffers if sum(near[n] for n in crowd) * buffers <= most else 1

@@ -221,8 +221,8 @@ class Lowering:
         """Whether turns of the loops around a group each add their part to sums over all of them."""
         turning = {v for v, extent, block in loops if extent > block > 1}
         is_possible = {*turning_of(loops)} == turning and all(turning <= {*e.reduced} for e in totals)
-        names, ways = ", ".join(dict.fromkeys(e.name for e in totals)), ("along", "apart")
-        return is_possible and self.ctx.pick(f"sums of {names} in the loop before", ways, costs=(1.0, 1.0)) == ways[0]
+        what = f"sums of {', '.join(dict.fromkeys(e.name for e in totals))} in the loop before"
+        return is_possible and self.ctx.pick(what, ("along", "apart"), costs=(1.0, 1.0)) == "along"
 
     def lower_apart(self, group: Group, totals: Sequence[Einsum], later: set[str]) -> None:
         """Lower sums over the loops that the others of a group share behind those, each for itself."""

@@ -67,7 +67,7 @@ class Strips:
 
     @property
     def is_free(self) -> bool:
-        """Whether turns need nothing of each other but what one part hands on, and are as many as are known."""
+        """Whether turns, of a known number, need nothing of each other but what one part hands on."""
         loop = self.loop
         is_plain = not (loop.count_name or loop.total is not None or loop.apart)
         if not is_plain or expr(loop.trips).value is None or len(self.parts) < 2 or is_summed_over(loop):

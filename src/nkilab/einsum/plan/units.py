@@ -53,9 +53,9 @@ class Units:
         return [unit for unit in found if unit]
 
     def sink(self, einsum: Einsum, unit: list[Einsum], units: list[list[Einsum]]) -> None:
-        """Move what a cluster computes element by element for another one alone to that, which computes it along.
+        """Move what a cluster computes element by element for another one alone to that.
 
-        That reads one tensor of its size then, as it would have read the result.
+        It reads one tensor of its size then, as it would have read the result.
         """
         own = [a for a in einsum.accesses if set(a.variables) == set(einsum.variables)]
         readers = {id(e) for e in self.ctx.cascade.einsums if einsum.name in e.reads}

@@ -1,4 +1,4 @@
-"""Diagonals, `S[i, i]`: every so many elements of a view of all elements in a row, which no loop takes one by one.
+"""Diagonals, `S[i, i]`: every so many elements of a view, which no loop takes one by one.
 
 With `V[C*r + c] = S[r, c]`, which has the elements of S in the same order, `S[i, i]` is `V[(C + 1)*i]`.
 """

@@ -1,6 +1,6 @@
 """Numbers that a cascade computes of its extents alone: what reads them has the numbers themselves.
 
-`M[n] = S[n] / C`, with the extent C of a rank, multiplies with a number; `Q[] = N . C` is one, which its readers take.
+`M[n] = S[n] / C`, with the extent C of a rank, multiplies with a number; `Q[] = N . C` is one.
 """
 
 from __future__ import annotations
