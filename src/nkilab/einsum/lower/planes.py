@@ -25,6 +25,7 @@ from ..plan.choose import (
     TRANSFER_NS,
     TURN_NS,
     Choice,
+    Cluster,
     is_barred,
     sums_last,
     tiles_of_axes,
@@ -32,7 +33,8 @@ from ..plan.choose import (
 from ..plan.context import Context
 from ..plan.deliver import Target, deliver, lies_right, targets_of
 from ..plan.fetch import fetch
-from ..plan.nest import Cluster, Nest, Partial
+from ..plan.fold import Partial
+from ..plan.nest import Nest
 from ..plan.reach import MOST_STRIDE, leaving
 from ..plan.stage import stage
 from ..plan.storage import Storage, positions

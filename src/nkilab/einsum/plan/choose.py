@@ -31,6 +31,19 @@ READS = 4
 MOST_OPTIONS = 6
 
 
+@dataclass
+class Cluster:
+    """Einsums over the same variables that run tile by tile together."""
+
+    einsums: list[Einsum]  # in order
+    kept: set[str]  # tensors that are read outside of it, or returned
+
+    @property
+    def title(self) -> str:
+        """What it computes."""
+        return "; ".join(e.title for e in self.einsums)
+
+
 @dataclass(frozen=True)
 class Choice:
     """How a cluster runs."""
@@ -84,16 +97,14 @@ def _judged(
     wide = [v for v in dict.fromkeys(v for e in einsums for v in e.variables) if not spans[v].is_point]
     accesses = [(a, a is e.output) for e in einsums for a in e.every_access]
     along = {e.recurrence.variable for e in einsums if e.recurrence is not None}
-    if not along <= {free} and any(not spans[v].is_point or free for v in along):
+    is_apart = any(running(e, spans) and part not in running(e, spans) for e in einsums)
+    if is_apart or (not along <= {free} and any(not spans[v].is_point or free for v in along)):
         return None
     if not all(_is_legal(ctx, a, (is_out, may_move), spans, part, free) for a, is_out in accesses):
         return None
     reduced = {v for e in einsums for v in e.reduced}
-    if any(running(e, spans) and part not in running(e, spans) for e in einsums):
-        return None
-    outputs = [v for v in wide if v not in (part, free) and v not in reduced]
-    inner = [v for v in wide if v not in (part, free) and v in reduced]
-    loops = (*outputs, *inner)
+    # those of results first
+    loops = sorted((v for v in wide if v not in (part, free)), key=lambda v: v in reduced)
     columns, rows = (spans[v].most if v else 1 for v in (free, part))
     chunk = _chunk(ctx, einsums, columns, reduced, part, spans, free)
     blocks, names = dict.fromkeys(loops, 1), [e.name for e in einsums]
@@ -119,7 +130,7 @@ def _judged(
     if part in reduced:
         # columns of sums are combined tile by tile
         cost += 2000.0 * (1 if free in reduced else trips.get(free, 1))
-    return Choice(part, free, loops, blocks, cost)
+    return Choice(part, free, tuple(loops), blocks, cost)
 
 
 def _turned_ns(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..language.ast import Access, Einsum
 from ..language.operators import OPERATORS
 from ..tree import nodes
@@ -13,6 +15,17 @@ from .context import Context, part_of
 from .deliver import Target
 from .fetch import turn
 from .storage import Storage
+
+
+@dataclass
+class Partial:
+    """A reduction under way: where it lies, and whether it needs no loop, lies in place, is taken along."""
+
+    einsum: Einsum
+    into: View
+    is_single: bool
+    is_delivered: bool = False
+    is_taken: bool = False
 
 
 def across_partitions(ctx: Context, view: View, op: str, hint: str, copies: int) -> View:

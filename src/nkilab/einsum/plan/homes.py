@@ -11,6 +11,7 @@ from ..roofline import is_contraction
 from ..tree.expr import name_of
 from ..tree.nodes import PSUM
 from .build import Span, point
+from .choose import ROW_NS
 from .context import Context
 from .groups import Group, einsums_of
 from .knobs import SMALLER_SHARES
@@ -23,6 +24,8 @@ from .units import Units
 MUCH_MORE = 1.5
 # part of the room on chip that results of a group may take
 NEAR = 0.6
+# bytes of a partition that a turn over rows moves of one tensor
+ROW_BYTES = 8192
 # a tensor that outlives its group stays on chip below this many bytes per partition
 SMALL_BYTES = 40 * 1024
 # part of SBUF that results may take which stay on chip whole, between loops over their tiles
@@ -114,6 +117,13 @@ class Homes:
             if name not in later and self.stays_in_psum(einsum, group, blocks):
                 ctx.memories[name] = PSUM
         self.written |= {e.name for e in group.einsums}
+        self.settle_room(group, sizes, is_trivial)
+        inner = ctx.chip_dtypes.keys() - {*ctx.cascade.outputs}
+        ctx.dtypes |= {n: ctx.chip_dtypes[n] for n in inner if ctx.homes[n] == "hbm" and not ctx.hbm(n)}
+
+    def settle_room(self, group: Group, sizes: dict[str, int], is_trivial: bool) -> None:
+        """Have what does not fit on chip, of results of so many bytes per partition, in HBM."""
+        ctx, later = self.ctx, self.later
         lives, buffers = self.lives(group), 1 if is_trivial else 2
         # what one nest makes and reads has no tile that outlives it
         sizes = {n: 0 if len(lives[n]) == 1 and n not in later else size for n, size in sizes.items()}
@@ -122,8 +132,6 @@ class Homes:
         near = {n: size for n, size in sizes.items() if n not in far}
         if sum(near[n] for n in _fullest(near, lives)) * buffers > ctx.room() * NEAR:
             ctx.build.single |= sizes.keys() - far
-        inner = ctx.chip_dtypes.keys() - {*ctx.cascade.outputs}
-        ctx.dtypes |= {n: ctx.chip_dtypes[n] for n in inner if ctx.homes[n] == "hbm" and not ctx.hbm(n)}
 
     def is_resident(self, einsum: Einsum, blocks: Mapping[str, int], is_trivial: bool) -> bool:
         """Whether a result of turns stays on chip whole, for what comes behind their loop."""
@@ -365,6 +373,42 @@ class Homes:
                 points = prod(self.ctx.cascade.extent(v, reader) for v in reader.variables)
                 lost_ns += points / self.ctx.lanes / self.ctx.machine["vector_clock_ghz"]
         return held, lost_ns
+
+    def is_across(self, group: Group, variable: str) -> bool:
+        """Whether a loop over single values of a variable moves elements one by one, for more than it saves.
+
+        It saves what goes to HBM and back between Einsums that share no loop.
+        """
+        ctx, moved = self.ctx, {a.tensor: a for e in group.einsums for a in e.every_access}
+        between = {e.name for e in group.einsums} & {t for e in group.einsums for t in e.reads}
+        far = [
+            a for t, a in moved.items() if t not in between and a.indices and a.indices[-1].plain == variable
+        ]
+        far = [a for a in far if len(a.indices) > 1 and not a.gathers]
+        single_ns = sum(prod(ctx.cascade.shape(a.tensor)) for a in far) * ROW_NS
+        apart_ns = sum(prod(ctx.cascade.shape(t)) * 4 * 2 for t in between) / ctx.machine["hbm_bytes_per_ns"]
+        if not far or single_ns < apart_ns:
+            return False
+        names, options = ", ".join(dict.fromkeys(e.name for e in group.einsums)), ("apart", "shared")
+        what = f"the loop over single values of {variable} around {names}"
+        return ctx.pick(what, options, costs=(apart_ns, single_ns)) == "apart"
+
+    def rows_apart(self, group: Group, shared: Sequence[str]) -> list[tuple[str, int, int]]:
+        """A loop over rows of the same partition, so that some are moved while others are computed."""
+        ctx, last = self.ctx, group.einsums[-1]
+        for variable in shared[:1]:
+            extent = ctx.cascade.extent(variable, last)
+            tensors = {a.tensor: a for e in group.einsums for a in e.every_access}
+            sizes = [
+                prod(ctx.cascade.shape(t)) * ctx.bytes_of(ctx.dtypes[t]) // ctx.lanes
+                for t, a in tensors.items()
+                if variable in a.variables
+            ]
+            most = max(sizes, default=0)
+            fits = [d for d in range(1, extent) if extent % d == 0 and most * d <= ROW_BYTES * extent]
+            if fits and most > ROW_BYTES:
+                return [(variable, extent, fits[-1])]
+        return []
 
     def by_value(self, group: Group, shared: Sequence[str]) -> str:
         """A shared variable one value at a time of which results fit on chip that whole tiles do not; ""."""

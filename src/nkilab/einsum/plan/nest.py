@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from ..language.ast import Access, Affine, Einsum, Operand, Position, Scalar
@@ -14,40 +14,16 @@ from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import View
 from .build import Span, point, whole
-from .choose import Choice, choose, ordered, running
+from .choose import Choice, Cluster, choose, ordered, running
 from .context import Context, part_of, tally
 from .deliver import Target, deliver, targets_of
 from .fetch import fetch
-from .fold import across_partitions, common_copies, folded, is_folded
+from .fold import Partial, across_partitions, common_copies, folded, is_folded
 from .reach import leaving
 from .stage import stage, staged_before
 from .storage import Storage, counted, first_rows
 from .values import Tile, Value
 from .want import Want
-
-
-@dataclass
-class Cluster:
-    """Einsums over the same variables that run tile by tile together."""
-
-    einsums: list[Einsum]  # in order
-    kept: set[str]  # tensors that are read outside of it, or returned
-
-    @property
-    def title(self) -> str:
-        """What it computes."""
-        return "; ".join(e.title for e in self.einsums)
-
-
-@dataclass
-class Partial:
-    """A reduction under way: where it lies, and whether it needs no loop, lies in place, is taken along."""
-
-    einsum: Einsum
-    into: View
-    is_single: bool
-    is_delivered: bool = False
-    is_taken: bool = False
 
 
 class Nest:
@@ -432,7 +408,7 @@ class Nest:
         is_single = all(self.spans[v].most <= self.choice.block(v) for v in looped) and not self.is_late
         direct = None if self.is_late else self.direct_sum(einsum)
         hint = f"{einsum.name.lower()}_{'sum' if einsum.reduce_op == 'add' else einsum.reduce_op[:3]}"
-        with self.ctx.outside(einsum.name, self.outer):
+        with self.ctx.outside(einsum.name if running(einsum, self.outer) else "", self.outer):
             into = direct if direct is not None else self.new_sum(einsum, hint)
             if not is_single:
                 self.ctx.build.add(nodes.Fill(into, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
@@ -444,8 +420,7 @@ class Nest:
         if self.is_late:
             extents = [self.spans[v].most for v in self.kept_by(einsum)] or [1]
             return nodes.all_of(self.ctx.build.buffer(hint, (rows, *extents), "float32", nodes.SBUF))
-        own = self.choice.free if self.choice.free not in einsum.reduced else ""
-        columns = self.spans[own] if own else point(0)
+        columns = point(0) if self.choice.free in (*einsum.reduced, "") else self.spans[self.choice.free]
         count = expr(rows) if self.choice.part in einsum.reduced else self.rows.count
         return part_of(self.ctx.temporary(hint, rows, columns.most), count, columns.count)
 

@@ -6,7 +6,6 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from math import prod
 
 from ...errors import SpecError, UnsupportedError
 from ...machine import Machine
@@ -16,7 +15,7 @@ from ..lower.planes import PlaneNest, planes_for
 from ..tree.nodes import Argument, Buffer, Kernel, Loop, run_by, statements
 from .balance import balanced, set_aside
 from .build import Builder, Span, whole
-from .choose import ROW_NS, choices_for
+from .choose import Cluster, choices_for
 from .coalesced import Coalescing
 from .context import Context, PlanError
 from .contraction import Contraction
@@ -27,7 +26,7 @@ from .given import Given
 from .groups import Group, batches, einsums_of, groups_of, shared_by
 from .homes import Homes, state_of
 from .knobs import Knobs
-from .nest import Cluster, Nest
+from .nest import Nest
 from .normal import live
 from .peeled import peeled
 from .pipeline import pipelined
@@ -39,8 +38,6 @@ from .storage import UnreachableError, in_hbm
 from .strips import in_strips
 from .units import Units
 
-# bytes of a partition that a turn over rows moves of one tensor
-ROW_BYTES = 8192
 # statements of a kernel from which on few others like it are timed
 LONG = 6_000
 
@@ -197,9 +194,8 @@ class Lowering:
             self.lower_steps(group.steps, outer, later)
             for tensor, storage in resident.items():
                 ctx.storages[tensor].remove(storage)
-        for ended in ctx.ended:
-            ended()
-        ctx.ended.clear()
+        while ctx.ended:
+            ctx.ended.pop(0)()
         self.tell(group, loops)
         self.release(group, later)
         # tiles that lay in the loops are gone, and what lies in HBM lies outside of them
@@ -290,7 +286,7 @@ class Lowering:
             if v not in forced and all(given.may_turn(v, e.name, e.output.variables) for e in group.einsums)
         ]  # fmt: skip
         single = [v for v in batches(products, shared) if not all(self.is_together(e, v) for e in products)]
-        across = [v for v in single if self.is_across(group, v)]
+        across = [v for v in single if self.homes.is_across(group, v)]
         single, shared = ([v for v in names if v not in across] for names in (single, shared))
         rest = [v for v in shared if v not in single and not self.units.is_scattering(v, products)]
         if any(isinstance(s, Iterate) and substitution_in(s, cascade, self.ctx.lanes) for s in group.steps):
@@ -306,28 +302,9 @@ class Lowering:
             extent = cascade.extent(tiled, group.einsums[-1])
             loops.append((tiled, extent, self.homes.group_block(group, tiled, extent, products)))
             if ctx.lanes // 2 <= extent <= ctx.lanes and not products:
-                loops += self.rows_apart(group, [v for v in shared if v != tiled])
+                loops += self.homes.rows_apart(group, [v for v in shared if v != tiled])
         order = given.sorted(names, [v for v, _, _ in loops])
         return sorted(loops, key=lambda held: order.index(held[0]))
-
-    def is_across(self, group: Group, variable: str) -> bool:
-        """Whether a loop over single values of a variable moves elements one by one, for more than it saves.
-
-        It saves what goes to HBM and back between Einsums that share no loop.
-        """
-        ctx, moved = self.ctx, {a.tensor: a for e in group.einsums for a in e.every_access}
-        between = {e.name for e in group.einsums} & {t for e in group.einsums for t in e.reads}
-        far = [
-            a for t, a in moved.items() if t not in between and a.indices and a.indices[-1].plain == variable
-        ]
-        far = [a for a in far if len(a.indices) > 1 and not a.gathers]
-        single_ns = sum(prod(ctx.cascade.shape(a.tensor)) for a in far) * ROW_NS
-        apart_ns = sum(prod(ctx.cascade.shape(t)) * 4 * 2 for t in between) / ctx.machine["hbm_bytes_per_ns"]
-        if not far or single_ns < apart_ns:
-            return False
-        names, options = ", ".join(dict.fromkeys(e.name for e in group.einsums)), ("apart", "shared")
-        what = f"the loop over single values of {variable} around {names}"
-        return ctx.pick(what, options, costs=(apart_ns, single_ns)) == "apart"
 
     def is_together(self, einsum: Einsum, variable: str) -> bool:
         """Whether products with one value of a variable each have their transfers together."""
@@ -336,23 +313,6 @@ class Lowering:
         return any(
             together(self.ctx, einsum, spans, p.part, p.free, p.outer).get(variable, 1) > 1 for p in best
         )
-
-    def rows_apart(self, group: Group, shared: Sequence[str]) -> list[tuple[str, int, int]]:
-        """A loop over rows of the same partition, so that some are moved while others are computed."""
-        ctx, last = self.ctx, group.einsums[-1]
-        for variable in shared[:1]:
-            extent = ctx.cascade.extent(variable, last)
-            tensors = {a.tensor: a for e in group.einsums for a in e.every_access}
-            sizes = [
-                prod(ctx.cascade.shape(t)) * ctx.bytes_of(ctx.dtypes[t]) // ctx.lanes
-                for t, a in tensors.items()
-                if variable in a.variables
-            ]
-            most = max(sizes, default=0)
-            fits = [d for d in range(1, extent) if extent % d == 0 and most * d <= ROW_BYTES * extent]
-            if fits and most > ROW_BYTES:
-                return [(variable, extent, fits[-1])]
-        return []
 
     def is_one_nest(self, group: Group) -> bool:
         """Whether one nest does all that a group does."""
