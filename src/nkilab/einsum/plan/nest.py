@@ -85,10 +85,7 @@ class Nest:
         self.finish(own)
 
     def is_combined_late(self) -> bool:
-        """Whether partial sums, of which each partition has its own, are combined behind all loops, together.
-
-        They are where loops around the nest have more to add, or for the few results of a loop.
-        """
+        """Whether what partitions have of sums is combined behind all loops: of few results, or of turns."""
         choice, reduced = self.choice, self.reduced
         if any(running(e, self.outer) for e in self.cluster.einsums):
             return True
@@ -389,7 +386,8 @@ class Nest:
         if not self.is_late:
             return first_rows(view, self.rows.count)
         own = [self.spans[v] for v in self.kept_by(einsum)] or [point(0)]
-        index = [nodes.Cut(ZERO, self.rows.count), *(nodes.At(s.start) for s in own[:-1])]
+        index: list[nodes.At | nodes.Cut] = [nodes.Cut(ZERO, self.rows.count)]
+        index += [nodes.At(s.start) for s in own[:-1]]
         return View(view.buffer, (*index, nodes.Cut(own[-1].start, own[-1].count)))
 
     def kept_by(self, einsum: Einsum) -> list[str]:
