@@ -33,7 +33,7 @@ def across_partitions(ctx: Context, view: View, op: str, hint: str, copies: int)
     if op == "add":
         return _product_with_ones(ctx, view, copies)
     rows, columns = (cut.count for cut in view.cuts)
-    most = _width(view)
+    most = _width(ctx, view)
     row = part_of(ctx.temporary(f"{hint}_all", 1, most), 1, columns)
     for start in range(0, most, ctx.lanes):
         count = min(ctx.lanes, most - start)
@@ -48,15 +48,15 @@ def across_partitions(ctx: Context, view: View, op: str, hint: str, copies: int)
 
 def _product_with_ones(ctx: Context, view: View, copies: int) -> View:
     """The sum over partitions, on as many partitions as there are copies."""
-    psum = ctx.temporary("summed", copies, _width(view), "float32", nodes.PSUM, "sum")
+    psum = ctx.temporary("summed", copies, _width(ctx, view), "float32", nodes.PSUM, "sum")
     result = part_of(psum, copies, view.cuts[1].count)
     ctx.build.add(nodes.MatMul(result, part_of(ctx.constant(1.0), view.cuts[0].count, copies), view, ()))
     return result
 
 
-def _width(view: View) -> int:
+def _width(ctx: Context, view: View) -> int:
     """Columns of a view at most."""
-    return view.cuts[-1].count.value or int(str(view.buffer.shape[-1]))
+    return view.cuts[-1].count.value or min(int(str(view.buffer.shape[-1])), ctx.bank)
 
 
 def common_copies(ctx: Context, einsums: list[Einsum], part: str) -> int:
