@@ -67,8 +67,11 @@ class Homes:
             ):
                 continue
             spans = ctx.spans(einsum, {v: s for v, s in outer.items() if v in einsum.variables})
-            if tile not in access.variables or any(
-                s.variable in access.variables for s in group.steps if isinstance(s, Iterate)
+            is_turned = not outer and access.axis_of(tile) == len(access.indices) - 1
+            if (
+                tile not in access.variables
+                or is_turned
+                or any(s.variable in access.variables for s in group.steps if isinstance(s, Iterate))
             ):
                 continue
             summed = {v for _, e, _ in accesses for v in e.reduced if v in access.variables}

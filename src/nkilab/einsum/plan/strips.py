@@ -73,6 +73,9 @@ class Strips:
         if not is_plain or expr(loop.trips).value is None or len(self.parts) < 2 or is_summed_over(loop):
             return False
         state = state_of(self.units, loop.variable, is_far=True)
+        sums = {id(s.into.buffer) for s in nodes.statements(loop.body) if isinstance(s, nodes.Tally)}
+        if not state or not state <= sums:
+            return not (state or loop.is_sequential)
         parts = [{n for u in part for n in u.touches} for part in self.parts]
         return all(sum(n in part for part in parts) == 1 for n in state)
 
