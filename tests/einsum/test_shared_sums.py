@@ -15,9 +15,9 @@ def whole_numbers(*shape: int) -> np.ndarray:
 
 def moved(kernel: einsum.CompiledEinsum) -> tuple[int, int]:
     """Bytes that a kernel moves, and those of its inputs and outputs, as its report has them."""
-    found = re.search(r"moves ([\d,]+) bytes; inputs and outputs have ([\d,]+)", kernel.report)
-    assert found
-    return int(found[1].replace(",", "")), int(found[2].replace(",", ""))
+    match = re.search(r"moves ([\d,]+) bytes; inputs and outputs have ([\d,]+)", kernel.report)
+    assert match
+    return int(match[1].replace(",", "")), int(match[2].replace(",", ""))
 
 
 @pytest.mark.parametrize("rows", [512, 300])

@@ -132,7 +132,7 @@ def _over_ranges(
 ) -> CompiledEinsum:  # fmt: skip
     """One kernel for all sizes of ranks that have several."""
     known = known_ranks(spec.cascade)
-    several = {name if name in known else name.upper(): held for name, held in ranges.items()}
+    several = {name if name in known else name.upper(): extents for name, extents in ranges.items()}
     opened = replace(spec, cascade=replace(spec.cascade, opened=frozenset(several)))
     return compiled_over(
         several,

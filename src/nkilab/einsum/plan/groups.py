@@ -75,13 +75,13 @@ def groups_of(
 
 def _joined(groups: Sequence[Group], cascade: Cascade, alone: Container[str]) -> list[Group]:
     """Groups of which one reads what the one before it writes, in the loops that either has, as one."""
-    found: list[Group] = []
+    joined: list[Group] = []
     for group in groups:
-        while found and (together := _as_one(found[-1], group, cascade, alone)):
+        while joined and (together := _as_one(joined[-1], group, cascade, alone)):
             group = together
-            found.pop()
-        found.append(group)
-    return found
+            joined.pop()
+        joined.append(group)
+    return joined
 
 
 def _as_one(first: Group, second: Group, cascade: Cascade, alone: Container[str]) -> Group | None:
@@ -122,14 +122,14 @@ def ordered_steps(cascade: Cascade) -> Cascade:
 
 def _ready(steps: Sequence[Step]) -> list[Step]:
     """Steps that none before them has to come first of."""
-    found, written, read = [], set[str](), set[str]()
+    ready, written, read = [], set[str](), set[str]()
     for step in steps:
         mine, needed = {e.name for e in step.body}, {t for e in step.body for t in e.reads}
         if not (written & (mine | needed) or read & mine):
-            found.append(step)
+            ready.append(step)
         written |= mine
         read |= needed
-    return found
+    return ready
 
 
 def _points(step: Step, cascade: Cascade) -> int:

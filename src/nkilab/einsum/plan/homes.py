@@ -196,13 +196,13 @@ class Homes:
         units = self.units.units(group.einsums)
         if any(isinstance(s, Iterate) for s in group.steps):
             return {e.name: range(len(units)) for e in group.einsums}
-        made: dict[str, list[int]] = {}
+        nests: dict[str, list[int]] = {}
         for n, unit in enumerate(units):
             for name in {t for e in unit for t in (e.name, *e.reads)}:
-                made.setdefault(name, []).append(n)
+                nests.setdefault(name, []).append(n)
         lasting = {*self.later, *self.ctx.cascade.outputs}
         return {
-            e.name: range(made[e.name][0], len(units) if e.name in lasting else made[e.name][-1] + 1)
+            e.name: range(nests[e.name][0], len(units) if e.name in lasting else nests[e.name][-1] + 1)
             for e in group.einsums
         }
 

@@ -35,10 +35,10 @@ def with_numbers(cascade: Cascade) -> Cascade:
 
     steps: list[Step] = []
     for step in cascade.steps:
-        made = step.with_body([changed(e) for e in step.body])
-        number = None if isinstance(made, Iterate) else _number(made, cascade)
+        changed_step = step.with_body([changed(e) for e in step.body])
+        number = None if isinstance(changed_step, Iterate) else _number(changed_step, cascade)
         if number is None:
-            steps.append(made)
+            steps.append(changed_step)
         else:
             numbers[step.body[0].name] = number
     tensors = {name: t for name, t in cascade.tensors.items() if name not in numbers}
