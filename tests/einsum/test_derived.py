@@ -15,7 +15,6 @@ from nkilab.einsum.plan.edges import with_edges
 from nkilab.einsum.plan.forwards import with_forward_indices
 from nkilab.einsum.plan.knobs import RULES
 from nkilab.einsum.plan.normal import live, normal
-from nkilab.einsum.plan.recomputed import recomputed
 from nkilab.einsum.plan.recurrence import without_turns
 from nkilab.einsum.plan.turned import turned_once
 from nkilab.einsum.reference import evaluate
@@ -108,11 +107,6 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
     Kind.REVERSED: (lambda c: with_forward_indices(c)[0],
                     cascade_of("X: P, Y: P, Z: P", ["Y[p] = X[p] ;; M unary(exp)", "Z[p] = Y[4 - p]"], "Z",
                                {"P": 5})),
-    Kind.AGAIN: (lambda c: recomputed(c, {"A"}),
-                 cascade_of("X: M N, U: N, A: M N, Q: N, Z: M N",
-                            ["A[m, n] = X[m, n] . U[n] ;; M binary(subtract)",
-                             "Q[n] = A[m, n] . A[m, n] ;; M mul V add",
-                             "Z[m, n] = A[m, n] . Q[n] ;; M mul"], "Z", {"M": 5, "N": 7})),
     Kind.PADDED: (padded, cascade_of("X: P, Y: P, Z: P R",
                                      ["Y[p] = X[p] ;; M unary(exp)", "Z[p, r] = Y[p + r - 1]"], "Z",
                                      {"P": 5, "R": 3})),

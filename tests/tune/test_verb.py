@@ -415,7 +415,7 @@ def test_what_is_no_choice_of_the_compiler_is_refused(folder):
         2,
         "",
         "nkilab: columns is no choice of the Einsum compiler; there are group_blocks, most_columns, transfer_"
-        "bytes, share, is_fused, is_edged, is_spread, is_ordered, is_recomputed, has_products\n"
+        "bytes, share, is_fused, is_edged, is_spread, is_ordered, has_products\n"
         "  hint: leave --space out to search all of them\n",
     )
 

@@ -20,7 +20,6 @@ from .plan.groups import groups_of, ordered_steps
 from .plan.knobs import Decision, Knobs
 from .plan.normal import has_few_rows
 from .plan.reach import beyond_edges
-from .plan.recomputed import far_results
 from .plan.rewritten import REWRITES
 from .tree.nodes import Kernel, run_by
 
@@ -165,7 +164,7 @@ def _changes(ctx: Context) -> list[tuple[str, Change]]:
     """Changes of a plan that are worth trying."""
     is_larger = ctx.is_tiled and not ctx.knobs.group_blocks
     larger = (f"tiles of {MORE_BLOCKS} blocks of partitions", partial(replace, group_blocks=MORE_BLOCKS))
-    return [*islice(_close(ctx), MOST_TIMED), *[larger] * is_larger, *_reordered(ctx)]
+    return [*_reordered(ctx), *islice(_close(ctx), MOST_TIMED), *[larger] * is_larger]
 
 
 def _reordered(ctx: Context) -> list[tuple[str, Change]]:
@@ -183,7 +182,5 @@ def _close(ctx: Context) -> Iterator[tuple[str, Change]]:
         yield "long rows over all partitions", lambda knobs: replace(knobs, is_spread=True)
     if not ctx.knobs.is_edged and beyond_edges(ctx, ctx.cascade.einsums):
         yield "zeros around copies in HBM", lambda knobs: replace(knobs, is_edged=True)
-    if not ctx.knobs.is_recomputed and far_results(ctx):
-        yield "what HBM holds between its readers computed again", lambda k: replace(k, is_recomputed=True)
     options = [each for d in ctx.decisions if not d.is_rewrite for each in _others(d)]
     yield from ((what, change) for _, what, change in sorted(options, key=lambda each: each[0]))

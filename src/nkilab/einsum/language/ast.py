@@ -240,7 +240,6 @@ class Kind(Enum):
     DIAGONAL = "a diagonal is a sum over rows, of which one element counts each"
     TRANSPOSED = "a matrix is its transpose, read the other way round"
     REVERSED = "an index that runs backwards reads a reversed copy forwards"
-    AGAIN = "what is computed twice of the same has the same values"
     REPEATED = "a tensor has the same elements at each value of a rank that it lacks"
     PARTS = "a sum is the sum of the sums of its parts"
     STATE = "turns go on from the state that the turns before them leave"
@@ -251,7 +250,7 @@ class Kind(Enum):
     @property
     def is_copy(self) -> bool:
         """Whether it has the type of what it is made of; others are computed in float32."""
-        return self not in (Kind.PART, Kind.NOW, Kind.NEXT, Kind.SUM, Kind.DIAGONAL, Kind.AGAIN, Kind.PARTS)
+        return self not in (Kind.PART, Kind.NOW, Kind.NEXT, Kind.SUM, Kind.DIAGONAL, Kind.PARTS)
 
 
 @dataclass(frozen=True)

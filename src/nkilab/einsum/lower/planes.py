@@ -16,11 +16,12 @@ from math import prod
 from ..language.ast import Access, Affine, Einsum, Index
 from ..language.operators import OPERATORS
 from ..plan.build import Span
-from ..plan.choose import READS, Choice
+from ..plan.choose import READS, Choice, Cluster
 from ..plan.context import Context
 from ..plan.deliver import Target, copied_of, deliver, lies_right, targets_of
 from ..plan.fetch import fetch
-from ..plan.nest import Cluster, Nest, Partial
+from ..plan.fold import Partial
+from ..plan.nest import Nest
 from ..plan.reach import MOST_STRIDE, around, constants, leaving
 from ..plan.stage import stage
 from ..plan.storage import Storage, positions
@@ -324,7 +325,7 @@ class PlaneNest(Nest):
         before = view.order or (0, *places)
         return replace(view, order=tuple(before[n] for n in (0, *kept, *summed)))
 
-    def finished(self, one: Partial) -> None:
+    def finished(self, one: Partial, free: str) -> None:
         """Deliver a sum."""
         einsum, target = one.einsum, self.targets[one.einsum.name]
         kept = [v for v in self.planes.axes if v not in einsum.reduced]

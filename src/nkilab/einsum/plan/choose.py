@@ -31,6 +31,19 @@ READS = 4
 MOST_OPTIONS = 6
 
 
+@dataclass
+class Cluster:
+    """Einsums over the same variables that run tile by tile together."""
+
+    einsums: list[Einsum]  # in order
+    kept: set[str]  # tensors that are read outside of it, or returned
+
+    @property
+    def title(self) -> str:
+        """What it computes."""
+        return "; ".join(e.title for e in self.einsums)
+
+
 @dataclass(frozen=True)
 class Choice:
     """How a cluster runs."""
@@ -84,14 +97,14 @@ def _judged(
     wide = [v for v in dict.fromkeys(v for e in einsums for v in e.variables) if not spans[v].is_point]
     accesses = [(a, a is e.output) for e in einsums for a in e.every_access]
     along = {e.recurrence.variable for e in einsums if e.recurrence is not None}
-    if not along <= {free} and any(not spans[v].is_point or free for v in along):
+    is_apart = any(running(e, spans) and part not in running(e, spans) for e in einsums)
+    if is_apart or (not along <= {free} and any(not spans[v].is_point or free for v in along)):
         return None
     if not all(_is_legal(ctx, a, (is_out, *how), spans, part, free) for a, is_out in accesses):
         return None
     reduced = {v for e in einsums for v in e.reduced}
-    outputs = [v for v in wide if v not in (part, free) and v not in reduced]
-    inner = [v for v in wide if v not in (part, free) and v in reduced]
-    loops = (*outputs, *inner)
+    # those of results first
+    loops = sorted((v for v in wide if v not in (part, free)), key=lambda v: v in reduced)
     columns, rows = (spans[v].most if v else 1 for v in (free, part))
     chunk = _chunk(ctx, einsums, columns, reduced, part, spans, free)
     blocks, names = dict.fromkeys(loops, 1), [e.name for e in einsums]
@@ -117,7 +130,7 @@ def _judged(
     if part in reduced:
         # columns of sums are combined tile by tile
         cost += 2000.0 * (1 if free in reduced else trips.get(free, 1))
-    return Choice(part, free, loops, blocks, cost)
+    return Choice(part, free, tuple(loops), blocks, cost)
 
 
 def turned_ns(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str) -> float:
@@ -128,6 +141,11 @@ def turned_ns(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str) -
     blocks = (b for b in ctx.cascade.blocks if einsum not in b.body and any(name in e.reads for e in b.body))
     turns = max((block_extent(b, ctx.cascade) for b in blocks), default=0)
     return TURN_NS * -(-spans[wanted].most // ctx.lanes) * turns
+
+
+def running(einsum: Einsum, spans: Mapping[str, Span]) -> list[str]:
+    """Variables of a sum of which loops around the nest take tiles."""
+    return [v for v in einsum.reduced if v in spans and spans[v].start.names and not spans[v].is_point]
 
 
 def is_settled(span: Span, partitions: int) -> bool:
@@ -151,7 +169,8 @@ def _chunk(
         most *= 2
     if most < columns <= ctx.knobs.most_columns and columns * each * 2 <= ctx.room() * 0.9:
         most = columns
-    if part in reduced and free not in reduced:
+    is_running = any(running(e, spans) for e in einsums)
+    if part in reduced and free not in reduced and not is_running:
         most = ctx.bank
     if columns <= most:
         return columns

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from ...errors import NkilabError, SpecError, UnsupportedError
@@ -88,6 +89,10 @@ class Context:
     decisions: list[Decision] = field(default_factory=list)  # in order
     given: Given = NOTHING  # what a mapping fixes
     made: list[Made] = field(default_factory=list)  # tiles of tensors, in order
+    # results of turns that stay on chip whole, outside of the loops around the present group
+    resident: set[str] = field(default_factory=set)
+    # what is left to do for sums over turns, behind the loops around the present group
+    ended: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # partitions, each with a lane of an engine; a bank of PSUM: bytes per partition, columns in float32
@@ -132,6 +137,17 @@ class Context:
     def room(self) -> int:
         """Bytes per partition of SBUF that open scopes leave."""
         return self.budget - self.build.live_bytes()
+
+    @contextmanager
+    def outside(self, tensor: str, outer: Mapping[str, Span]) -> Iterator[dict[str, Span]]:
+        """Statements go before the loops whose turns each make a part of a result that stays on chip whole.
+
+        Yields what other loops have chosen.
+        """
+        over = [v for v, span in outer.items() if tensor in self.resident and span.start.names]
+        names = frozenset(name for v in over for name in outer[v].start.names)
+        with self.build.hoisted(self.build.depth_of(names) - 1 if over else self.build.depth):
+            yield {v: span for v, span in outer.items() if v not in over}
 
     def forget(self, first: int, behind: Container[str]) -> None:
         """Count the tiles no more that the last statements of a scope made and nothing behind them reads."""

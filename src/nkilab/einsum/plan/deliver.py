@@ -60,7 +60,8 @@ def targets_of(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str, 
         before = name
         while (before := ctx.overwritten.get(before, "")) and ctx.chip(before) is None:
             pass
-        tile = ctx.chip(before) or new_tile(ctx, einsum, outer, part, copies)
+        with ctx.outside(name, outer) as others:
+            tile = ctx.chip(before) or new_tile(ctx, einsum, others, part, copies)
         ctx.storages.setdefault(name, []).insert(0, tile)
     if "hbm" in home and hbm is None:
         hbm = ctx.add_hbm(name, "output" if name in ctx.cascade.outputs else "scratch")

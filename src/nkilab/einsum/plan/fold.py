@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..language.ast import Access, Einsum
 from ..language.operators import OPERATORS
 from ..tree import nodes
@@ -15,12 +17,23 @@ from .fetch import turn
 from .storage import Storage
 
 
+@dataclass
+class Partial:
+    """A reduction under way: where it lies, and whether it needs no loop, lies in place, is taken along."""
+
+    einsum: Einsum
+    into: View
+    is_single: bool
+    is_delivered: bool = False
+    is_taken: bool = False
+
+
 def across_partitions(ctx: Context, view: View, op: str, hint: str, copies: int) -> View:
     """[P, columns] reduced over its partitions, as [copies, columns] of at most 512 columns, all alike."""
     if op == "add":
         return _product_with_ones(ctx, view, copies)
     rows, columns = (cut.count for cut in view.cuts)
-    most = int(str(view.buffer.shape[1]))
+    most = _width(ctx, view)
     row = part_of(ctx.temporary(f"{hint}_all", 1, most), 1, columns)
     for start in range(0, most, ctx.lanes):
         count = min(ctx.lanes, most - start)
@@ -35,10 +48,15 @@ def across_partitions(ctx: Context, view: View, op: str, hint: str, copies: int)
 
 def _product_with_ones(ctx: Context, view: View, copies: int) -> View:
     """The sum over partitions, on as many partitions as there are copies."""
-    psum = ctx.temporary("summed", copies, int(str(view.buffer.shape[1])), "float32", nodes.PSUM, "sum")
+    psum = ctx.temporary("summed", copies, _width(ctx, view), "float32", nodes.PSUM, "sum")
     result = part_of(psum, copies, view.cuts[1].count)
     ctx.build.add(nodes.MatMul(result, part_of(ctx.constant(1.0), view.cuts[0].count, copies), view, ()))
     return result
+
+
+def _width(ctx: Context, view: View) -> int:
+    """Columns of a view at most."""
+    return view.cuts[-1].count.value or min(int(str(view.buffer.shape[-1])), ctx.bank)
 
 
 def common_copies(ctx: Context, einsums: list[Einsum], part: str) -> int:

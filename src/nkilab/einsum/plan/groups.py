@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Step
+from ..roofline import is_contraction
+
+# steps of which an order is sought; times as large as what is shared a tensor is that comes in other loops
+MOST_ORDERED, MUCH_LARGER = 100, 100
 
 
 @dataclass(frozen=True)
@@ -13,17 +18,27 @@ class Group:
     """Consecutive steps that share loops."""
 
     steps: tuple[Step, ...]  # in order
-    shared: tuple[str, ...]  # variables that every Einsum keeps, on the same axes of what they hand on
+    # variables that every Einsum keeps, on the same axes of what they hand on, or sums over at the end
+    shared: tuple[str, ...]
 
     @property
     def einsums(self) -> list[Einsum]:
         """All Einsums of its steps."""
         return einsums_of(self.steps)
 
+    def totals(self, variables: Collection[str]) -> list[Einsum]:
+        """Einsums that sum over loops over some of its variables."""
+        return [e for e in self.einsums if not {*variables} <= {*e.output.variables}]
+
 
 def einsums_of(steps: Sequence[Step]) -> list[Einsum]:
     """All Einsums, those of blocks too."""
     return [e for s in steps for e in s.body]
+
+
+def _touched(steps: Sequence[Step]) -> set[str]:
+    """Tensors that steps write or read."""
+    return {t for e in einsums_of(steps) for t in (e.name, *e.reads)}
 
 
 def groups_of(
@@ -35,25 +50,19 @@ def groups_of(
         cascade: whose steps they are.
         is_fused: whether neighbours share loops.
         alone: tensors whose Einsums share none.
-        is_parted: whether a step that shares more with the next one begins a group, where it reads nothing of
-            those before it or keeps them from sharing as much.
+        is_parted: whether a step that shares no tensor of about its size begins a group.
     """
     if not is_fused:
         return [Group((s,), shared_by([s], cascade)) for s in cascade.steps]
     groups: list[Group] = []
     held: list[Step] = []
     shared: tuple[str, ...] = ()
-    for number, step in enumerate(cascade.steps):
+    for step in cascade.steps:
         together = shared_by([*held, step], cascade)
-        following = cascade.steps[number + 1 : number + 2] if is_parted else ()
-        more = set(shared_by([step, *following], cascade)) if following else set()
-        is_bound = {*shared} <= {*together} and any(
-            e.name in t.reads for e in einsums_of(held) for t in step.body
-        )
-        is_alone = (more > set(together) and not is_bound) or any(
-            e.name in alone for e in einsums_of([*held[-1:], step])
-        )
-        if held and together and not is_alone and _is_useful(held, step, cascade.steps[number + 1 :]):
+        is_plain = all(isinstance(s, Einsum) for s in (*held, step))
+        is_alone = is_parted and is_plain and not _belongs(step, held, cascade)
+        is_alone |= any(e.name in alone for e in einsums_of([*held[-1:], step]))
+        if held and together and not is_alone and _is_useful(held, step):
             held.append(step)
             shared = together
             continue
@@ -61,51 +70,86 @@ def groups_of(
             groups.append(Group(tuple(held), shared))
         held, shared = [step], shared_by([step], cascade)
     groups.append(Group(tuple(held), shared))
-    return groups
+    return _joined(groups, cascade, alone)
+
+
+def _joined(groups: Sequence[Group], cascade: Cascade, alone: Container[str]) -> list[Group]:
+    """Groups of which one reads what the one before it writes, in the loops that either has, as one."""
+    joined: list[Group] = []
+    for group in groups:
+        while joined and (together := _as_one(joined[-1], group, cascade, alone)):
+            group = together
+            joined.pop()
+        joined.append(group)
+    return joined
+
+
+def _as_one(first: Group, second: Group, cascade: Cascade, alone: Container[str]) -> Group | None:
+    steps, written = (*first.steps, *second.steps), {e.name for e in first.einsums}
+    if not written & {t for e in second.einsums for t in e.reads} or any(
+        e.name in alone or isinstance(s, Iterate) for s in steps for e in s.body
+    ):
+        return None
+    shared = shared_by(steps, cascade)
+    larger = max((first, second), key=lambda group: max(_points(s, cascade) for s in group.steps))
+    return Group(steps, shared) if shared and set(shared) == set(larger.shared) else None
 
 
 def ordered_steps(cascade: Cascade) -> Cascade:
-    """A cascade in which a step comes before those over a loop that it is not in, if it needs none of them.
+    """A cascade whose steps come where they share loops with others, those of least work first.
 
-    In `P[n, k] = X . C; S[k] = C . C; E[n, k] = P - S` the sum S keeps P and E from sharing a loop over n.
+    In `P[n, k] = X . C; S[k] = C . C; E[n, k] = P - S` the sum S keeps P and E from sharing a loop over n;
+    in `R[n] = X[n, k]; T[] = R[n]; C[k] = X[n, k]` the total T stands between two sums of one matrix.
     """
-    steps = list(cascade.steps)
-    for at, step in enumerate(cascade.steps):
-        own, first = {v for e in step.body for v in e.variables}, at
-        while first and _is_apart(step, steps[first - 1], own):
-            first -= 1
-        run = {e.name for e in einsums_of(steps[first:at])}
-        if any(run & set(e.reads) for e in einsums_of(steps[at + 1 :])):
-            steps.insert(first, steps.pop(at))
-    return replace(cascade, steps=tuple(steps))
+    left, runs = list(cascade.steps), list[list[Step]]()
+    if len(left) > MOST_ORDERED:
+        return cascade
+    while left:
+        run = [min(_ready(left), key=lambda step: _points(step, cascade))]
+        left.remove(run[0])
+        while (more := next((s for s in _ready(left) if _belongs(s, run, cascade)), None)) is not None:
+            left.remove(more)
+            run.append(more)
+        runs.append(run)
+    for run in [r for r in runs[::-1] if len(r) == 1]:
+        place = next(n for n, r in enumerate(runs) if r is run)
+        names = {e.name for e in run[0].body}
+        uses = (n for n, r in enumerate(runs) if n > place and names & _touched(r))
+        runs.insert(next(uses, place + 1), runs[place])
+        del runs[place]
+    return replace(cascade, steps=tuple(s for run in runs for s in run))
 
 
-def _is_apart(step: Step, before: Step, own: set[str]) -> bool:
-    """Whether a step needs nothing of the one before it, which runs over a variable that it lacks."""
-    mine, theirs = ({e.name for e in one.body} for one in (step, before))
-    read, needed = ({t for e in one.body for t in e.reads} for one in (step, before))
-    is_free = not (theirs & (read | mine) or mine & needed)
-    return is_free and any(set(e.output.variables) - own for e in before.body)
+def _ready(steps: Sequence[Step]) -> list[Step]:
+    """Steps that none before them has to come first of."""
+    ready, written, read = [], set[str](), set[str]()
+    for step in steps:
+        mine, needed = {e.name for e in step.body}, {t for e in step.body for t in e.reads}
+        if not (written & (mine | needed) or read & mine):
+            ready.append(step)
+        written |= mine
+        read |= needed
+    return ready
 
 
-def _is_useful(held: Sequence[Step], step: Step, behind: Sequence[Step]) -> bool:
-    """Whether a step, or what it leads to element by element, reads what steps before it wrote or read."""
+def _points(step: Step, cascade: Cascade) -> int:
+    return max(prod(cascade.extent(v, e) for v in e.variables) for e in step.body)
+
+
+def _belongs(step: Step, run: Sequence[Step], cascade: Cascade) -> bool:
+    """Whether a step shares loops with others, and with them a tensor of about the size of its own."""
+    if any(isinstance(s, Iterate) for s in (step, *run)) or not shared_by([*run, step], cascade):
+        return not run
+    known = _touched(run)
+    sizes = {t: prod(cascade.shape(t)) for e in step.body for t in (e.name, *e.reads)}
+    common = max((sizes[t] for e in step.body for t in e.reads if t in known), default=0)
+    return common * MUCH_LARGER >= max(sizes.values())
+
+
+def _is_useful(held: Sequence[Step], step: Step) -> bool:
+    """Whether a step reads what steps before it wrote or read."""
     mine = {t for e in einsums_of([step]) for t in e.reads}
-    theirs = einsums_of(held)
-    if not mine or not any(e.reads for e in theirs):
-        return True
-    known = {t for e in theirs for t in (e.name, *e.reads)}
-    if mine & known:
-        return True
-    own: set[str] = set()
-    for einsum in einsums_of([step, *behind]):
-        if einsum.reduced or set(einsum.variables) != set(theirs[-1].output.variables):
-            return False
-        is_own = einsum in einsums_of([step]) or bool(own & set(einsum.reads))
-        if is_own and known & set(einsum.reads):
-            return True
-        own |= {einsum.name} if is_own else set()
-    return False
+    return not mine or not any(e.reads for e in einsums_of(held)) or bool(mine & _touched(held))
 
 
 def shared_by(steps: Sequence[Step], cascade: Cascade) -> tuple[str, ...]:
@@ -122,11 +166,23 @@ def shared_by(steps: Sequence[Step], cascade: Cascade) -> tuple[str, ...]:
     gathered = (g.access.tensor for accesses in read.values() for a in accesses for g in a.gathers)
     if any(tensor in written for tensor in gathered):
         return ()
+    plain = [s for s in steps if isinstance(s, Einsum) and s.name not in read]
+    ends = {id(e) for e in plain if _is_total(e, written[e.name])}
     kept = [
-        v for v in einsums[-1].output.variables
-        if v not in turning and all(_is_kept(e, v, written[e.name], read.get(e.name, [])) for e in einsums)
+        v for v in dict.fromkeys(v for e in reversed(einsums) for v in e.output.variables if v not in turning)
+        if all(
+            (id(e) in ends and v in e.reduced) or _is_kept(e, v, written[e.name], read.get(e.name, []))
+            for e in einsums
+        )
     ]  # fmt: skip
     return tuple(v for v in kept if len({cascade.extent(v, e) for e in einsums}) == 1)
+
+
+def _is_total(einsum: Einsum, writers: Sequence[Einsum]) -> bool:
+    """Whether turns of a loop may each add their part to a sum that TensorE has no more to do with."""
+    is_plain = len(writers) == 1 and einsum.recurrence is None and not is_contraction(einsum)
+    indices = [i for a in einsum.every_access for i in a.indices]
+    return is_plain and bool(einsum.reduced) and all(i.plain or not i.variables for i in indices)
 
 
 def _is_kept(einsum: Einsum, variable: str, writers: Sequence[Einsum], reads: Sequence[Access]) -> bool:

@@ -11,6 +11,7 @@ from ..roofline import is_contraction
 from ..tree.expr import name_of
 from ..tree.nodes import PSUM
 from .build import Span, point
+from .choose import ROW_NS
 from .context import Context
 from .groups import Group, einsums_of
 from .knobs import SMALLER_SHARES
@@ -23,8 +24,12 @@ from .units import Units
 MUCH_MORE = 1.5
 # part of the room on chip that results of a group may take
 NEAR = 0.6
+# bytes of a partition that a turn over rows moves of one tensor
+ROW_BYTES = 8192
 # a tensor that outlives its group stays on chip below this many bytes per partition
 SMALL_BYTES = 40 * 1024
+# part of SBUF that results may take which stay on chip whole, between loops over their tiles
+RESIDENT = 0.42
 
 
 class Homes:
@@ -45,12 +50,14 @@ class Homes:
         """Inputs that several nests of a group read with the same indices: loaded once per turn."""
         ctx, found = self.ctx, {}
         # the partitions hold what a loop goes through in tiles, also where one tile has all of it
-        tile = next((v for v, b in ctx.blocks.items() if b > 1), "") if outer else ""
+        tile = next((v for v, b in ctx.blocks.items() if b > 1), "")
         units = self.units.units(group.einsums)
         for tensor in {t: None for e in group.einsums for t in e.reads}:
             accesses = [
-                (n, e, a) for n, u in enumerate(units) for e in u for a in e.accesses if a.tensor == tensor
-            ]
+                (n, e, a)
+                for n, u in enumerate(units) for e in u for a in e.accesses
+                if a.tensor == tensor and not a.gathers
+            ]  # fmt: skip
             forms = {str(a) for _, _, a in accesses}
             if ctx.chip(tensor) or tensor in {e.name for e in group.einsums} or len(forms) != 1 or not tile:
                 continue
@@ -60,8 +67,11 @@ class Homes:
             ):
                 continue
             spans = ctx.spans(einsum, {v: s for v, s in outer.items() if v in einsum.variables})
-            if tile not in access.variables or any(
-                s.variable in access.variables for s in group.steps if isinstance(s, Iterate)
+            is_turned = not outer and access.axis_of(tile) == len(access.indices) - 1
+            if (
+                tile not in access.variables
+                or is_turned
+                or any(s.variable in access.variables for s in group.steps if isinstance(s, Iterate))
             ):
                 continue
             summed = {v for _, e, _ in accesses for v in e.reduced if v in access.variables}
@@ -91,7 +101,9 @@ class Homes:
                 ctx.chip_dtypes[name] = self.narrow(einsum, group)
             size = 0 if name in ended else self.tile_bytes(einsum, blocks)
             is_output = name in ctx.cascade.outputs
-            crosses = name in later and not (is_trivial and size <= SMALL_BYTES and name not in ctx.copied)
+            is_small = size <= SMALL_BYTES and is_trivial
+            is_outside = is_small or (name in later and self.is_resident(einsum, blocks, is_trivial))
+            crosses = name in later and not (is_outside and name not in ctx.copied)
             if self.takes_place(einsum, group):
                 ctx.overwritten[name] = einsum.reads[0]
                 size = 0
@@ -108,12 +120,41 @@ class Homes:
             if name not in later and self.stays_in_psum(einsum, group, blocks):
                 ctx.memories[name] = PSUM
         self.written |= {e.name for e in group.einsums}
-        far, buffers = self.without_room(sizes, 1 if is_trivial else 2), 1 if is_trivial else 2
-        ctx.homes |= dict.fromkeys(far, "hbm")
-        if sum(size for n, size in sizes.items() if n not in far) * buffers > ctx.room() * NEAR:
-            ctx.build.single |= sizes.keys() - far
+        self.settle_room(group, sizes, is_trivial)
         inner = ctx.chip_dtypes.keys() - {*ctx.cascade.outputs}
         ctx.dtypes |= {n: ctx.chip_dtypes[n] for n in inner if ctx.homes[n] == "hbm" and not ctx.hbm(n)}
+
+    def settle_room(self, group: Group, sizes: dict[str, int], is_trivial: bool) -> None:
+        """Have what does not fit on chip, of results of so many bytes per partition, in HBM."""
+        ctx, later = self.ctx, self.later
+        lives, buffers = self.lives(group), 1 if is_trivial else 2
+        # what one nest makes and reads has no tile that outlives it
+        sizes = {n: 0 if len(lives[n]) == 1 and n not in later else size for n, size in sizes.items()}
+        far = self.without_room(sizes, buffers, lives)
+        ctx.homes |= dict.fromkeys(far, "hbm")
+        near = {n: size for n, size in sizes.items() if n not in far}
+        if sum(near[n] for n in _fullest(near, lives)) * buffers > ctx.room() * NEAR:
+            ctx.build.single |= sizes.keys() - far
+
+    def is_resident(self, einsum: Einsum, blocks: Mapping[str, int], is_trivial: bool) -> bool:
+        """Whether a result of turns stays on chip whole, for what comes behind their loop."""
+        ctx, name = self.ctx, einsum.name
+        if name in ctx.resident:
+            return True
+        tiled = [v for v, block in blocks.items() if block % ctx.lanes == 0]
+        readers = [e for e in ctx.cascade.einsums if name in e.reads]
+        accesses = [a for e in readers for a in e.accesses if a.tensor == name]
+        is_plain = is_trivial or len(tiled) == len(blocks) == 1
+        is_plain &= all(a.indices == einsum.output.indices for a in accesses)
+        if not is_plain or any(is_contraction(e) for e in readers) or name in {*ctx.copied, *ctx.viewed}:
+            return False
+        size = self.tile_bytes(einsum, {})
+        taken = sum(self.tile_bytes(ctx.cascade.einsum(n), {}) for n in ctx.resident)
+        if size + taken > ctx.budget * RESIDENT or einsum.recurrence is not None:
+            return False
+        what, ways = f"where {name} lies between loops", ("on chip", "in HBM")
+        ctx.resident |= {name} if ctx.pick(what, ways, costs=(1.0, 1.0)) == ways[0] else set()
+        return name in ctx.resident
 
     def is_indexed_twice(self, name: str) -> bool:
         """Whether two variables index an axis together and one reads it: it goes by way of HBM."""
@@ -150,16 +191,32 @@ class Homes:
         is_plain = is_plain and all(not e.reduce_op or e in self.products for e in made)
         return is_inner and is_alone and is_same and is_plain and not self.narrow(einsum, group)
 
-    def without_room(self, sizes: dict[str, int], buffers: int) -> list[str]:
-        """Tensors, the largest first, that go to HBM so that the others, in bytes per partition, fit."""
-        left, far = sum(sizes.values()) * buffers, []
-        if buffers > 1 and left > self.ctx.room() * NEAR:
-            left, buffers = left // buffers, 1
-        for name in sorted((n for n, size in sizes.items() if size > 2048), key=lambda n: -sizes[n]):
-            if left <= self.ctx.room() * NEAR:
+    def lives(self, group: Group) -> dict[str, range]:
+        """The nests, by number, from the one that makes a result to the last one that reads it."""
+        units = self.units.units(group.einsums)
+        if any(isinstance(s, Iterate) for s in group.steps):
+            return {e.name: range(len(units)) for e in group.einsums}
+        nests: dict[str, list[int]] = {}
+        for n, unit in enumerate(units):
+            for name in {t for e in unit for t in (e.name, *e.reads)}:
+                nests.setdefault(name, []).append(n)
+        lasting = {*self.later, *self.ctx.cascade.outputs}
+        return {
+            e.name: range(nests[e.name][0], len(units) if e.name in lasting else nests[e.name][-1] + 1)
+            for e in group.einsums
+        }
+
+    def without_room(self, sizes: dict[str, int], buffers: int, lives: Mapping[str, range]) -> list[str]:
+        """Tensors, the largest first, that go to HBM so that those that are there at once fit."""
+        near, far, most = dict(sizes), list[str](), self.ctx.room() * NEAR
+        crowd = _fullest(near, lives)
+        buffers = buffers if sum(near[n] for n in crowd) * buffers <= most else 1
+        while sum(near[n] for n in crowd) * buffers > most:
+            largest = max(crowd, key=lambda n: near[n])
+            if near.pop(largest) <= 2048:
                 break
-            left -= sizes[name] * buffers
-            far.append(name)
+            far.append(largest)
+            crowd = _fullest(near, lives)
         return far
 
     def tiled_by(self, group: Group, shared: Sequence[str], products: Sequence[Einsum]) -> str:
@@ -208,7 +265,7 @@ class Homes:
         units = self.units.units(group.einsums)
         read = {t for u in units for e in u for t in e.reads if t not in {o.name for o in u}}
         sizes = {e.name: self.tile_bytes(e, {variable: block}) for e in group.einsums if e.name in read}
-        far = self.without_room(sizes, 2 if variable else 1)
+        far = self.without_room(sizes, 2 if variable else 1, self.lives(group))
         moved += sum(prod(ctx.cascade.shape(n)) * 4 * 2 for n in far)
         return moved / float(ctx.machine["hbm_bytes_per_ns"])
 
@@ -321,6 +378,42 @@ class Homes:
                 lost_ns += points / self.ctx.lanes / self.ctx.machine["vector_clock_ghz"]
         return held, lost_ns
 
+    def is_across(self, group: Group, variable: str) -> bool:
+        """Whether a loop over single values of a variable moves elements one by one, for more than it saves.
+
+        It saves what goes to HBM and back between Einsums that share no loop.
+        """
+        ctx, moved = self.ctx, {a.tensor: a for e in group.einsums for a in e.every_access}
+        between = {e.name for e in group.einsums} & {t for e in group.einsums for t in e.reads}
+        far = [
+            a for t, a in moved.items() if t not in between and a.indices and a.indices[-1].plain == variable
+        ]
+        far = [a for a in far if len(a.indices) > 1 and not a.gathers]
+        single_ns = sum(prod(ctx.cascade.shape(a.tensor)) for a in far) * ROW_NS
+        apart_ns = sum(prod(ctx.cascade.shape(t)) * 4 * 2 for t in between) / ctx.machine["hbm_bytes_per_ns"]
+        if not far or single_ns < apart_ns:
+            return False
+        names, options = ", ".join(dict.fromkeys(e.name for e in group.einsums)), ("apart", "shared")
+        what = f"the loop over single values of {variable} around {names}"
+        return ctx.pick(what, options, costs=(apart_ns, single_ns)) == "apart"
+
+    def rows_apart(self, group: Group, shared: Sequence[str]) -> list[tuple[str, int, int]]:
+        """A loop over rows of the same partition, so that some are moved while others are computed."""
+        ctx, last = self.ctx, group.einsums[-1]
+        for variable in shared[:1]:
+            extent = ctx.cascade.extent(variable, last)
+            tensors = {a.tensor: a for e in group.einsums for a in e.every_access}
+            sizes = [
+                prod(ctx.cascade.shape(t)) * ctx.bytes_of(ctx.dtypes[t]) // ctx.lanes
+                for t, a in tensors.items()
+                if variable in a.variables
+            ]
+            most = max(sizes, default=0)
+            fits = [d for d in range(1, extent) if extent % d == 0 and most * d <= ROW_BYTES * extent]
+            if fits and most > ROW_BYTES:
+                return [(variable, extent, fits[-1])]
+        return []
+
     def by_value(self, group: Group, shared: Sequence[str]) -> str:
         """A shared variable one value at a time of which results fit on chip that whole tiles do not; ""."""
         ctx = self.ctx
@@ -352,6 +445,13 @@ class Homes:
             for outer in ({}, one)
         )
         return single * extent <= 2 * whole
+
+
+def _fullest(sizes: Mapping[str, int], lives: Mapping[str, range]) -> list[str]:
+    """The results that are there while most bytes are."""
+    nests = range(max((lives[n].stop for n in sizes), default=0))
+    crowds = ([n for n in sizes if nest in lives[n]] for nest in nests)
+    return max(crowds, key=lambda crowd: sum(sizes[n] for n in crowd), default=[])
 
 
 def state_of(block: Iterate) -> set[str]:

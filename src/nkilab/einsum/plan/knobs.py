@@ -25,7 +25,6 @@ class Knobs:
     is_spread: bool = False  # whether each of a few long rows lies on all partitions
     # whether what lies between steps that may share loops, and needs none of them, comes first
     is_ordered: bool = False
-    is_recomputed: bool = False  # whether readers compute anew what has no room on chip between them
     has_products: bool = True  # whether TensorE computes sums of products; those that it alone can, it does
     # (key, rank): at the decision with this key, the option of this rank instead of the best, 0
     picks: tuple[tuple[Key, int], ...] = ()
@@ -41,7 +40,6 @@ class Knobs:
         told += ["zeros around copies"] if self.is_edged else []
         told += ["long rows over all partitions"] if self.is_spread else []
         told += ["what needs nothing between comes first"] if self.is_ordered else []
-        told += ["results computed again by their readers"] if self.is_recomputed else []
         told += [] if self.has_products else ["sums on VectorE"]
         told += [f"option {rank + 1} of {what}{f' ({n + 1})' if n else ''}" for (what, n), rank in self.picks]
         return ", ".join(told) or "by the rules"

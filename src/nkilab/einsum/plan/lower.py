@@ -8,6 +8,7 @@ from dataclasses import replace
 from ...machine import Machine
 from ..language.ast import Cascade
 from ..lower.stencil import stencils_in
+from ..rewrite.diagonals import with_diagonals
 from ..rewrite.recurrences import with_scans
 from ..rewrite.shared_names import with_shared_names
 from ..tree.nodes import Kernel
@@ -20,7 +21,6 @@ from .groups import ordered_steps
 from .inlined import inlined
 from .knobs import RULES, Knobs, Picker
 from .normal import normal
-from .recomputed import far_results, recomputed
 from .recurrence import without_turns
 from .rewritten import beyond_decays, rewritten_by
 from .stage import BeyondEdges
@@ -50,6 +50,7 @@ def lower(
     partitions = int(machine["partitions"])
     is_free = not any(given.instruction(e.name) for e, block in cascade.walk() if block is not None)
     cascade, left_out = inlined(cascade) if is_free and not given.is_watched else (cascade, [])
+    cascade = cascade if given.is_watched else with_diagonals(cascade)
     held, reasons = with_scans(cascade) if is_free else (cascade, [])
     reasons = [*left_out, *reasons]
     picker = Picker(knobs, is_rewrite=True)
@@ -67,14 +68,8 @@ def lower(
 
     def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
         known, edges = with_edges(held, held.types(dtypes), machine, knobs, stencils)
-        every = back | edges
-
-        def planned(known: Cascade) -> tuple[Kernel, Context]:
-            return Lowering(cascade, known, dtypes, machine, name, title, knobs, given, every).planned()
-
-        tree, ctx = planned(known)
-        if knobs.is_recomputed:
-            tree, ctx = planned(recomputed(known, far_results(ctx)))
+        lowering = Lowering(cascade, known, dtypes, machine, name, title, knobs, given, back | edges)
+        tree, ctx = lowering.planned()
         ctx.choices.extend(reasons)
         ctx.decisions[:0] = picker.decisions
         return tree, ctx

@@ -4,49 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from ..language.ast import Access, Affine, Einsum, Operand, Position, Scalar
 from ..language.operators import OPERATORS
 from ..lower.scan import Scans
 from ..tree import nodes
-from ..tree.expr import expr
-from ..tree.nodes import View, columns_of
+from ..tree.expr import ZERO, expr
+from ..tree.nodes import View
 from .build import Span, point, whole
-from .choose import Choice, choose, ordered
+from .choose import Choice, Cluster, choose, ordered, running
 from .context import Context, part_of, tally
 from .deliver import Target, deliver, targets_of
 from .fetch import fetch
-from .fold import across_partitions, common_copies, folded, is_folded
+from .fold import Partial, across_partitions, common_copies, folded, is_folded
 from .reach import leaving
 from .stage import stage, staged_before
 from .storage import Storage, counted, first_rows
 from .values import Tile, Value
 from .want import Want
-
-
-@dataclass
-class Cluster:
-    """Einsums over the same variables that run tile by tile together."""
-
-    einsums: list[Einsum]  # in order
-    kept: set[str]  # tensors that are read outside of it, or returned
-
-    @property
-    def title(self) -> str:
-        """What it computes."""
-        return "; ".join(e.title for e in self.einsums)
-
-
-@dataclass
-class Partial:
-    """A reduction under way: where it lies, and whether it needs no loop, lies in place, is taken along."""
-
-    einsum: Einsum
-    into: View
-    is_single: bool
-    is_delivered: bool = False
-    is_taken: bool = False
 
 
 class Nest:
@@ -67,7 +44,11 @@ class Nest:
         for einsum in cluster.einsums:
             self.spans |= ctx.spans(einsum, outer)
         self.choice = choice or choose(ctx, cluster.einsums, self.spans)
-        self.across, self.blocks, self.copies = "", 0, common_copies(ctx, cluster.einsums, self.choice.part)
+        self.is_late, self.blocks, self.copies = (
+            False,
+            0,
+            common_copies(ctx, cluster.einsums, self.choice.part),
+        )
         self.targets: dict[str, Target] = {}
         self.locals: dict[str, Value] = {}
         self.staged: dict[str, Storage] = {}
@@ -85,12 +66,12 @@ class Nest:
             self.fold()
             return
         self.staged = self.padded() | self.staged_before()
-        self.across = self.combined_at_once()
+        self.is_late = self.is_combined_late()
         self.summed_up()
 
     def summed_up(self) -> None:
         """Tiles of what some Einsum reduces, and what is done with their sums."""
-        sums = self.begun_sums() if self.across else []
+        sums = self.begun_sums() if self.is_late else []
         with self.result_loops():
             for _ in self.scans.pieces():
                 self.piece(sums)
@@ -103,17 +84,15 @@ class Nest:
             self.tile(sums or own)
         self.finish(own)
 
-    def combined_at_once(self) -> str:
-        """The variable of a loop over results of which each has a column of partial sums; "" for none.
-
-        What all partitions have of them is combined behind the loop, for all at once.
-        """
+    def is_combined_late(self) -> bool:
+        """Whether what partitions have of sums is combined behind all loops: of few results, or of turns."""
         choice, reduced = self.choice, self.reduced
+        if any(running(e, self.outer) for e in self.cluster.einsums):
+            return True
         is_apart = choice.part in reduced and (not choice.free or choice.free in reduced)
         loops = [v for v in self.looped if v not in reduced]
-        if not is_apart or len(loops) != 1 or self.scans.variable:
-            return ""
-        return loops[0] if choice.block(loops[0]) == 1 and self.spans[loops[0]].most <= self.ctx.lanes else ""
+        is_one = is_apart and len(loops) == 1 and not self.scans.variable
+        return is_one and choice.block(loops[0]) == 1 and self.spans[loops[0]].most <= self.ctx.lanes
 
     @contextmanager
     def result_loops(self) -> Iterator[None]:
@@ -387,7 +366,7 @@ class Nest:
         if along is None:
             tile.into(value, dst)
         else:
-            into = self.rows_of(along.into)
+            into = self.rows_of(along.into, along.einsum)
             total = into if along.is_single else self.new_column("partial")
             tile.unary(value, dst, total)
             if not along.is_single:
@@ -396,10 +375,18 @@ class Nest:
             along.is_taken = True
         value.view = dst
 
-    def rows_of(self, view: View) -> View:
+    def rows_of(self, view: View, einsum: Einsum) -> View:
         """The part of a sum's place that the present tile has."""
-        rows = first_rows(view, self.rows.count)
-        return columns_of(rows, self.spans[self.across].start, expr(1)) if self.across else rows
+        if not self.is_late:
+            return first_rows(view, self.rows.count)
+        own = [self.spans[v] for v in self.kept_by(einsum)] or [point(0)]
+        index: list[nodes.At | nodes.Cut] = [nodes.Cut(ZERO, self.rows.count)]
+        index += [nodes.At(s.start) for s in own[:-1]]
+        return View(view.buffer, (*index, nodes.Cut(own[-1].start, own[-1].count)))
+
+    def kept_by(self, einsum: Einsum) -> list[str]:
+        """Variables along the columns of a sum's place that has all of it, those of loops first."""
+        return [v for v in (*self.choice.loops, self.choice.free) if v in einsum.output.variables]
 
     # reductions
 
@@ -410,18 +397,22 @@ class Nest:
     def begun(self, einsum: Einsum) -> Partial:
         """Make the place of a sum before the loops that it runs over."""
         looped = [v for v in einsum.reduced if not self.is_settled(v)]
-        is_single = all(self.spans[v].most <= self.choice.block(v) for v in looped)
-        direct = self.direct_sum(einsum)
+        is_single = all(self.spans[v].most <= self.choice.block(v) for v in looped) and not self.is_late
+        direct = None if self.is_late else self.direct_sum(einsum)
         hint = f"{einsum.name.lower()}_{'sum' if einsum.reduce_op == 'add' else einsum.reduce_op[:3]}"
-        into = direct if direct is not None else self.new_sum(einsum, hint)
-        if not is_single:
-            self.ctx.build.add(nodes.Fill(into, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
+        with self.ctx.outside(einsum.name if running(einsum, self.outer) else "", self.outer):
+            into = direct if direct is not None else self.new_sum(einsum, hint)
+            if not is_single:
+                self.ctx.build.add(nodes.Fill(into, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
         return Partial(einsum, into, is_single, direct is not None)
 
     def new_sum(self, einsum: Einsum, hint: str) -> View:
         """A place of its own for a sum."""
-        own = self.across or (self.choice.free if self.choice.free not in einsum.reduced else "")
-        rows, columns = min(self.ctx.lanes, self.rows.most), self.spans[own] if own else point(0)
+        rows = min(self.ctx.lanes, self.rows.most)
+        if self.is_late:
+            extents = [self.spans[v].most for v in self.kept_by(einsum)] or [1]
+            return nodes.all_of(self.ctx.build.buffer(hint, (rows, *extents), "float32", nodes.SBUF))
+        columns = point(0) if self.choice.free in (*einsum.reduced, "") else self.spans[self.choice.free]
         count = expr(rows) if self.choice.part in einsum.reduced else self.rows.count
         return part_of(self.ctx.temporary(hint, rows, columns.most), count, columns.count)
 
@@ -443,7 +434,7 @@ class Nest:
         over_free = (choice.free in einsum.reduced or self.blocks > 0) and self.columns.most > 1
         if one.is_taken:
             return
-        into = self.rows_of(one.into)
+        into = self.rows_of(one.into, einsum)
         is_wide = int(str(one.into.buffer.shape[-1])) > 1 or over_free
         if is_wide and value.is_scalar and self.columns.most > 1:
             value = tile.widened(value)
@@ -461,23 +452,38 @@ class Nest:
 
     def tally(self, one: Partial, into: View) -> None:
         """Note what the present tile added to a sum."""
-        whole, is_across = self.ctx.spans(one.einsum, self.outer), self.choice.part in one.einsum.reduced
+        outer = {v: span for v, span in self.outer.items() if v not in running(one.einsum, self.outer)}
+        whole, is_across = self.ctx.spans(one.einsum, outer), self.choice.part in one.einsum.reduced
         self.ctx.build.add(tally(self.ctx, one.einsum, into, self.spans, whole, is_across))
 
     def finish(self, sums: list[Partial]) -> None:
-        """Deliver sums, those that lie in place already apart."""
+        """Deliver sums, those that lie in place already apart, or leave it to the end of loops around."""
         for one in sums:
             tile = self.targets[one.einsum.name].tile
             if one.is_delivered and tile is not None:
                 tile.changed()
+            elif running(one.einsum, self.outer):
+                self.ctx.ended.append(partial(self.combined, one, {}))
+            elif self.is_late:
+                self.combined(one, self.outer)
             else:
-                self.finished(one)
+                self.finished(one, self.choice.free)
 
-    def finished(self, one: Partial) -> None:
+    def combined(self, one: Partial, outer: dict[str, Span]) -> None:
+        """Deliver a sum of which one place has all, as many columns at once as go through a bank."""
+        self.spans, kept = self.ctx.spans(one.einsum, outer), self.kept_by(one.einsum)
+        with ExitStack() as stack:
+            for v in kept:
+                block, extent = self.ctx.bank if v == kept[-1] else 1, self.spans[v].most
+                self.spans[v] = stack.enter_context(self.ctx.build.tiles(v, extent, block, over=v))
+            view = self.rows_of(one.into, one.einsum)
+            rows = expr(one.into.buffer.shape[0])
+            self.finished(replace(one, into=first_rows(view, rows)), kept[-1] if kept else "")
+
+    def finished(self, one: Partial, free: str) -> None:
         """Deliver a sum, after the partitions are summed too if they are among what is reduced."""
-        einsum, view, choice = one.einsum, one.into, self.choice
-        part = choice.part
-        free = self.across or (choice.free if choice.free not in einsum.reduced else "")
+        einsum, view, part = one.einsum, one.into, self.choice.part
+        free = free if free not in einsum.reduced else ""
         if part in einsum.reduced:
             if self.spans[part].most > 1:
                 tile = self.targets[einsum.name].tile

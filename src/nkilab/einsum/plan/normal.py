@@ -11,6 +11,7 @@ from ..._lazy import opt_einsum
 from ...machine import Machine
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, Tensor, plain
+from ..rewrite.ranks import LONG, lanes_of
 from ..rewrite.splits import split
 from .knobs import Knobs, Picker
 
@@ -18,12 +19,8 @@ from .knobs import Knobs, Picker
 MOST_FACTORS = 5
 # cycles of TensorE that a product of fewer columns takes
 LEAST_COLUMNS = 64
-# vectors below this many elements are left as they are
-LONG = 1 << 14
 # rows that each may lie on all partitions, and elements of the shortest of them
 FEW_ROWS, LONG_ROW = 32, 1 << 11
-# part of the partitions that rows of equal length fill at least
-LEAST_FILLED = 0.75
 # blocks of partitions that as many short rows fill, and elements of a row that is no longer short
 FEWEST_ROWS, SHORT_ROW = 4, 400
 
@@ -200,8 +197,8 @@ def _rows(cascade: Cascade, partitions: int, plain: Collection[str], picker: Pic
     for rank, size in cascade.sizes.items():
         holders = [t for t in cascade.tensors.values() if rank in t.ranks]
         variable = rank.lower()
-        lanes = max(n for n in range(1, partitions + 1) if size % n == 0)
-        if variable in plain or not holders or lanes < LEAST_FILLED * partitions or cascade.blocks:
+        lanes = lanes_of(size, partitions)
+        if variable in plain or not holders or not lanes or cascade.blocks:
             continue
         uses = [e for e in cascade.einsums if any(variable in a.variables for a in e.every_access)]
         indices = [i for e in uses for a in e.every_access for i in a.indices if variable in i.variables]

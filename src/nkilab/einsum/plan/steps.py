@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from math import prod
 
 from ...errors import SpecError, UnsupportedError
 from ...machine import Machine
@@ -18,7 +17,7 @@ from ..lower.stencil import StencilNest, stencils_in
 from ..tree.nodes import Argument, Buffer, Kernel, Loop, run_by, statements
 from .balance import balanced, set_aside
 from .build import Builder, Span, UnreachableError, whole
-from .choose import ROW_NS, choices_for
+from .choose import Cluster, choices_for
 from .coalesced import Coalescing
 from .context import Context, PlanError
 from .contraction import Contraction
@@ -26,10 +25,10 @@ from .deliver import targets_of
 from .diagonal import diagonal_of
 from .edges import EdgedCopy, Edges
 from .given import Given
-from .groups import Group, batches, einsums_of, groups_of, turning_of
+from .groups import Group, batches, einsums_of, groups_of, shared_by, turning_of
 from .homes import Homes, state_of
 from .knobs import Knobs
-from .nest import Cluster, Nest
+from .nest import Nest
 from .normal import why_left_out
 from .peeled import peeled
 from .pipeline import pipelined
@@ -42,8 +41,6 @@ from .strips import in_strips
 from .tables import by_table, without_table_loads
 from .units import Units
 
-# bytes of a partition that a turn over rows moves of one tensor
-ROW_BYTES = 8192
 # statements of a kernel from which on few others like it are timed
 LONG = 6_000
 # part of the time of a loop that strips take by the rules in a kernel that is not timed, to be taken
@@ -180,7 +177,14 @@ class Lowering:
             ctx.view(last)
             return
         self.group, self.later, self.units.points = group, later, ()
+        self.units.totals = {id(e) for e in group.totals(group.shared)}
         loops = self.loops_of(group)
+        totals = group.totals(turning_of(loops))
+        if totals and not self.are_along(totals, loops):
+            self.lower_apart(group, totals, later)
+            return
+        self.units.totals = {id(e) for e in totals}
+        ctx.resident |= {e.name for e in totals}
         self.units.points = tuple(v for v, _, block in loops if block == 1)
         is_trivial = not turning_of(loops)
         ctx.is_tiled |= any(block % ctx.lanes == 0 for _, _, block in loops)
@@ -188,29 +192,61 @@ class Lowering:
         self.homes.bar(group)
         ctx.loops = [(v, -(-e // b)) for v, e, b in loops]
         ctx.blocks = {v: b for v, _, b in loops}
-        with self.opened(group, loops) as outer:
+        with self.opened(group, loops, is_sequential=bool(totals)) as outer:
             for block in (s for s in group.steps if isinstance(s, Iterate)):
                 self.prepare(block, outer)
             resident = self.homes.keep_resident(group, outer)
             self.lower_steps(group.steps, outer, later)
             for tensor, storage in resident.items():
                 ctx.storages[tensor].remove(storage)
+        while ctx.ended:
+            ctx.ended.pop(0)()
         self.tell(group, loops)
+        self.release(group, later)
         # tiles that lay in the loops are gone, and what lies in HBM lies outside of them
-        for tensor in set() if is_trivial else {e.name for e in group.einsums}:
+        for tensor in set() if is_trivial else {e.name for e in group.einsums} - ctx.resident:
             ctx.storages[tensor] = [s for s in ctx.storages.get(tensor, ()) if s.is_hbm]
             for hbm in ctx.storages[tensor]:
                 hbm.depth = 0
 
+    def release(self, group: Group, later: Container[str]) -> None:
+        """Count what stays on chip between loops no more once none reads it."""
+        ctx = self.ctx
+        for name in {t for e in group.einsums for t in e.reads if t not in later} & ctx.resident:
+            for tile in [s for s in ctx.storages.get(name, ()) if not s.is_hbm]:
+                ctx.storages[name].remove(tile)
+                ctx.build.scopes[0].bytes -= ctx.build.bytes_of(tile.buffer)
+            ctx.resident.remove(name)
+
+    def are_along(self, totals: Sequence[Einsum], loops: Sequence[tuple[str, int, int]]) -> bool:
+        """Whether turns of the loops around a group each add their part to sums over all of them."""
+        turning = {v for v, extent, block in loops if extent > block > 1}
+        is_possible = {*turning_of(loops)} == turning and all(turning <= {*e.reduced} for e in totals)
+        what = f"sums of {', '.join(dict.fromkeys(e.name for e in totals))} in the loop before"
+        return is_possible and self.ctx.pick(what, ("along", "apart"), costs=(1.0, 1.0)) == "along"
+
+    def lower_apart(self, group: Group, totals: Sequence[Einsum], later: set[str]) -> None:
+        """Lower sums over the loops that the others of a group share behind those, each for itself."""
+        rest, cascade = tuple(s for s in group.steps if s not in totals), self.ctx.cascade
+        behind = {t for e in totals for t in e.reads}
+        for steps in ([rest] if rest else []) + [(e,) for e in totals]:
+            self.lower_group(Group(steps, shared_by(steps, cascade)), later | behind)
+
     @contextmanager
-    def opened(self, group: Group, loops: list[tuple[str, int, int]]) -> Iterator[dict[str, Span]]:
+    def opened(
+        self, group: Group, loops: list[tuple[str, int, int]], is_sequential: bool
+    ) -> Iterator[dict[str, Span]]:
         """The loops around a group; yields what a turn covers of each that turns more than once."""
         turning = turning_of(loops)
         told = "; ".join(dict.fromkeys(e.name for e in group.einsums)) + " share this loop"
         comments = dict.fromkeys(turning[:1], told)  # the outermost says it
         with ExitStack() as stack:
             spans = {
-                v: stack.enter_context(self.ctx.build.tiles(v, e, b, over=v, comment=comments.get(v, "")))
+                v: stack.enter_context(
+                    self.ctx.build.tiles(
+                        v, e, b, over=v, comment=comments.get(v, ""), is_sequential=is_sequential
+                    )
+                )
                 for v, e, b in loops
             }
             yield {v: spans[v] for v in turning}
@@ -255,7 +291,7 @@ class Lowering:
             if v not in forced and all(given.may_turn(v, e.name, e.output.variables) for e in group.einsums)
         ]  # fmt: skip
         single = [v for v in batches(products, shared) if not all(self.is_together(e, v) for e in products)]
-        across = [v for v in single if self.is_across(group, v)]
+        across = [v for v in single if self.homes.is_across(group, v)]
         single, shared = ([v for v in names if v not in across] for names in (single, shared))
         rest = [v for v in shared if v not in single and not self.units.is_scattering(v, products)]
         if any(isinstance(s, Iterate) and substitution_in(s, cascade, self.ctx.lanes) for s in group.steps):
@@ -271,28 +307,9 @@ class Lowering:
             extent = cascade.extent(tiled, group.einsums[-1])
             loops.append((tiled, extent, self.homes.group_block(group, tiled, extent, products)))
             if ctx.lanes // 2 <= extent <= ctx.lanes and not products:
-                loops += self.rows_apart(group, [v for v in shared if v != tiled])
+                loops += self.homes.rows_apart(group, [v for v in shared if v != tiled])
         order = given.sorted(names, [v for v, _, _ in loops])
         return sorted(loops, key=lambda held: order.index(held[0]))
-
-    def is_across(self, group: Group, variable: str) -> bool:
-        """Whether a loop over single values of a variable moves elements one by one, for more than it saves.
-
-        It saves what goes to HBM and back between Einsums that share no loop.
-        """
-        ctx, moved = self.ctx, {a.tensor: a for e in group.einsums for a in e.every_access}
-        between = {e.name for e in group.einsums} & {t for e in group.einsums for t in e.reads}
-        far = [
-            a for t, a in moved.items() if t not in between and a.indices and a.indices[-1].plain == variable
-        ]
-        far = [a for a in far if len(a.indices) > 1 and not a.gathers]
-        single_ns = sum(prod(ctx.cascade.shape(a.tensor)) for a in far) * ROW_NS
-        apart_ns = sum(prod(ctx.cascade.shape(t)) * 4 * 2 for t in between) / ctx.machine["hbm_bytes_per_ns"]
-        if not far or single_ns < apart_ns:
-            return False
-        names, options = ", ".join(dict.fromkeys(e.name for e in group.einsums)), ("apart", "shared")
-        what = f"the loop over single values of {variable} around {names}"
-        return ctx.pick(what, options, costs=(apart_ns, single_ns)) == "apart"
 
     def is_together(self, einsum: Einsum, variable: str) -> bool:
         """Whether products with one value of a variable each have their transfers together."""
@@ -301,22 +318,6 @@ class Lowering:
         return any(
             together(self.ctx, einsum, spans, p.part, p.free, p.outer).get(variable, 1) > 1 for p in best
         )
-
-    def rows_apart(self, group: Group, shared: Sequence[str]) -> list[tuple[str, int, int]]:
-        """A loop over rows of the same partition, so that some are moved while others are computed."""
-        ctx, last = self.ctx, group.einsums[-1]
-        for variable in shared[:1]:
-            extent = ctx.cascade.extent(variable, last)
-            tensors = {a.tensor: a for e in group.einsums for a in e.every_access}
-            sizes = [
-                prod(ctx.cascade.shape(t)) * ctx.bytes_of(ctx.dtypes[t]) // ctx.lanes
-                for t, a in tensors.items()
-                if variable in a.variables
-            ]
-            fits = [d for d in range(1, extent) if extent % d == 0 and max(sizes) * d <= ROW_BYTES * extent]
-            if fits and max(sizes) > ROW_BYTES:
-                return [(variable, extent, fits[-1])]
-        return []
 
     def is_one_nest(self, group: Group) -> bool:
         """Whether one nest does all that a group does."""
@@ -485,7 +486,9 @@ class Lowering:
         kept = {e.name for e in unit if e.name in behind or e.name in ctx.cascade.outputs}
         kept |= {e.name for e in unit if e.name in ctx.given.kept}
         cluster, mine = Cluster(unit, kept), {v: s for v, s in outer.items() if v in variables}
-        planes, choices = planes_for(ctx, unit, spans), choices_for(ctx, unit, spans)
+        is_total = any(id(e) in self.units.totals for e in unit)
+        planes = None if is_total else planes_for(ctx, unit, spans)
+        choices = choices_for(ctx, unit, spans)
         if planes is not None and (
             not choices or self.has_planes(cluster, planes.cost_ns, choices[0].cost_ns)
         ):

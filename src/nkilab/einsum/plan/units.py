@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from math import prod
 
-from ..language.ast import Einsum, Iterate, Kind
+from ..language.ast import Einsum, Iterate
 from ..lower.plane_tiles import planes_for
 from ..tree.expr import name_of
 from .build import Span, point, whole
@@ -28,6 +28,8 @@ class Units:
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.turned: dict[str, bool] = {}
+        # sums to which every turn of the loops around the present group adds its part
+        self.totals = set[int]()
         # whether TensorE is judged the cheaper, by what that depends on
         self.judged: dict[tuple[object, ...], bool] = {}
         # variables of which the loops around the present group choose one value at a time
@@ -40,15 +42,36 @@ class Units:
         found: list[list[Einsum]] = []
         for einsum in einsums:
             is_alone = id(einsum) in products and not self.is_sum_of(einsum, found)
-            # what is computed again is there for those behind it
-            origin = self.ctx.cascade.derived.get(einsum.name)
-            is_alone |= origin is not None and origin.kind is Kind.AGAIN
             unit = None if is_alone else self.joined(einsum, found, products)
             if unit is None:
                 found.append([*([] if is_alone else self.postponed(einsum, found, products)), einsum])
             else:
                 unit.append(einsum)
-        return found
+        for unit in found[::-1]:
+            for einsum in [e for e in unit[::-1] if id(e) not in products]:
+                self.sink(einsum, unit, found)
+        return [unit for unit in found if unit]
+
+    def sink(self, einsum: Einsum, unit: list[Einsum], units: list[list[Einsum]]) -> None:
+        """Move what a cluster computes element by element for another one alone to that.
+
+        It reads one tensor of its size then, as it would have read the result.
+        """
+        own = [a for a in einsum.accesses if set(a.variables) == set(einsum.variables)]
+        readers = {id(e) for e in self.ctx.cascade.einsums if einsum.name in e.reads}
+        place = next(n for n, u in enumerate(units) if u is unit)
+        reading = next((u for u in units[place + 1 :] if readers <= {id(e) for e in u}), [])
+        between = [e for u in units[place:] for e in u if e is not einsum and u is not reading]
+        is_bound = einsum.name in self.ctx.cascade.outputs or any(e.name in einsum.reads for e in between)
+        if len(own) > 1 or not (readers and reading) or is_bound or not self.is_elementwise(einsum):
+            return
+        cluster = [einsum]
+        for other in reading:
+            if self.is_product(other) or not self.joins(cluster, other):
+                return
+            cluster.append(other)
+        unit.remove(einsum)
+        reading.insert(0, einsum)
 
     def ending(self, unit: Sequence[Einsum], cluster: Sequence[Einsum]) -> list[Einsum]:
         """What of a cluster takes the tiles of a product before it out of PSUM.
@@ -144,6 +167,8 @@ class Units:
 
     def is_product(self, einsum: Einsum) -> bool:
         """Whether TensorE is judged the cheaper for an Einsum, as things lie now."""
+        if id(einsum) in self.totals:
+            return False
         ctx = self.ctx
         places = [(ctx.homes.get(t), id(ctx.chip(t))) for t in (einsum.name, *einsum.reads)]
         key = (id(einsum), self.points, *places, *ctx.loops, ctx.build.live_bytes(), ctx.build.depth)

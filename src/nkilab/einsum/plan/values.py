@@ -148,8 +148,13 @@ class Tile:
             self.add(nodes.Invert(dst, self.view(of)))
             return
         argument, scale, bias = self.argument(of)
-        function = OPERATORS[value.op].activation
-        self.add(nodes.Activate(dst, function, self.view(argument), scale, bias, total))
+        src, function = self.view(argument), OPERATORS[value.op].activation
+        is_alone = (function, scale, bias, total, value.is_activation) == ("square", 1.0, None, None, False)
+        if is_alone and self.ctx.build.depth and nodes.PSUM not in (src.buffer.memory, dst.buffer.memory):
+            # the engine that has time is found over the finished loop
+            self.add(nodes.Combine(dst, src, "multiply", src))
+        else:
+            self.add(nodes.Activate(dst, function, src, scale, bias, total))
 
     def argument(self, value: Value) -> tuple[Value, Number, View | None]:
         """An argument of ScalarE's functions as (value, scale, bias): value * scale + bias."""

@@ -16,6 +16,11 @@ from ..language.ast import Access, Affine, Cascade, Einsum, Operand, affine
 
 # columns that an instruction takes as long for as it takes to be issued
 COLUMNS_OF_ISSUE = 64
+# vectors below this many elements are left as they are; part of the partitions that rows of equal length
+# fill at least
+LONG, LEAST_FILLED = 1 << 14, 0.75
+# times as many cycles that rows of matrices take which are rather vectors
+MUCH_LESS = 1.1
 # how many times as large another Einsum is where one may be left without lanes or columns
 SMALL = 16
 
@@ -114,7 +119,8 @@ def _connected(axes: _Axes, links: Sequence[tuple[_Axes, _Variables | None]]) ->
 
 def _chosen(cascade: Cascade, partitions: int, kept: Collection[str]) -> set[_Axes] | None:
     """The axes to join next: those between which a tensor would be cut worst into lanes and columns."""
-    least = [c for c in _components(cascade, kept) if _leaves_two(cascade, c)]
+    every = _components(cascade, kept)
+    least = [c for c in every if _leaves_two(cascade, c) or _is_long(cascade, c, partitions)]
 
     def cost(component: set[_Axes]) -> int:
         return max(_cost(cascade.shape(a.tensor), a.first + 1, partitions) for a in component)
@@ -125,6 +131,23 @@ def _chosen(cascade: Cascade, partitions: int, kept: Collection[str]) -> set[_Ax
 def _cost(shape: tuple[int, ...], place: int, partitions: int) -> int:
     """Cycles that go through a tensor take, cut into lanes and columns at a place."""
     return -(-prod(shape[:place]) // partitions) * (COLUMNS_OF_ISSUE + prod(shape[place:]))
+
+
+def lanes_of(size: int, partitions: int) -> int:
+    """On how many partitions a vector lies in rows of equal length; 0 where that leaves too many without."""
+    lanes = max(n for n in range(1, partitions + 1) if size % n == 0)
+    return lanes if lanes >= LEAST_FILLED * partitions else 0
+
+
+def _is_long(cascade: Cascade, component: set[_Axes], partitions: int) -> bool:
+    """Whether matrices are vectors, which rows on all partitions hold better than their own rows do."""
+    shapes = [cascade.shape(a.tensor) for a in component]
+    sizes = {prod(shape) for shape in shapes}
+    if any(len(shape) > 2 for shape in shapes) or min(sizes) < LONG or len(sizes) > 1 or cascade.blocks:
+        return False
+    cycles = COLUMNS_OF_ISSUE + max(sizes) // partitions
+    is_less = all(cycles * MUCH_LESS < _cost(shape, 1, partitions) for shape in shapes)
+    return is_less and bool(lanes_of(max(sizes), partitions))
 
 
 def _leaves_two(cascade: Cascade, component: set[_Axes]) -> bool:
