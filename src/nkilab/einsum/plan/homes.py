@@ -49,8 +49,10 @@ class Homes:
     def keep_resident(self, group: Group, outer: dict[str, Span]) -> dict[str, Storage]:
         """Inputs that several nests of a group read with the same indices: loaded once per turn."""
         ctx, found = self.ctx, {}
-        # the partitions hold what a loop goes through in tiles, also where one tile has all of it
-        tile = next((v for v, b in ctx.blocks.items() if b > 1), "")
+        # the partitions hold what a loop goes through in tiles, also where one tile of many rows has it all
+        last, least = group.einsums[-1], 1 if outer else ctx.lanes // 2
+        tiled = (v for v, b in ctx.blocks.items() if b > 1 and ctx.cascade.extent(v, last) >= least)
+        tile = next(tiled, "")
         units = self.units.units(group.einsums)
         for tensor in {t: None for e in group.einsums for t in e.reads}:
             accesses = [
