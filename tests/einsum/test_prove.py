@@ -10,7 +10,7 @@ import pytest
 import nkilab.einsum
 from nkilab.einsum.language.extents import sized
 from nkilab.einsum.language.forms import spec_from
-from nkilab.einsum.lower import planes
+from nkilab.einsum.lower import plane_tiles
 from nkilab.einsum.plan.lower import lower
 from nkilab.einsum.prove import ProofError, prove
 from nkilab.einsum.room import NoRoomError, proved_room
@@ -178,7 +178,7 @@ def test_a_tensor_that_comes_back_from_hbm_before_it_is_stored_is_noticed() -> N
 
 def test_a_view_that_leaves_out_an_axis_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     # the planner's own guard off, the second `a` of A was read at 0 alone, and the kernel proved
-    monkeypatch.setattr(planes, "_is_simple", lambda _: True)
+    monkeypatch.setattr(plane_tiles, "_is_simple", lambda _: True)
     kernel = nkilab.einsum.compile("aeba->abe", sizes={"A": 3, "E": 2, "B": 5})
     refused = "their plan is refused (Copy into z_out takes a part of the axes of a_block); "
     assert refused in kernel.changes[0]

@@ -27,8 +27,8 @@ from ..plan.storage import Storage
 
 # axes of a tile behind the partitions, and elements of one on a partition
 MOST_AXES, MOST_ELEMENTS = 3, 4096
-# parts in which a turn of a block goes through a tile, and elements of one at least
-PARTS_OF_TURN, LEAST_PART = 4, 512
+# parts in which a turn of a block goes through a tile, each a bank of PSUM or more
+PARTS_OF_TURN = 4
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _planes(
     kept = sum(bytes_around(ctx, a, spans, part) for a in around.values())
     room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8 - kept) // bytes_of_all))
     for sizes in tiles_of_axes(axes, extents, moved, room):
-        parted = _parted(axes, reduced, extents) if turns and not sizes else {}
+        parted = _parted(axes, reduced, extents, ctx.bank) if turns and not sizes else {}
         sizes |= parted
         tile = [v for v in axes if sizes.get(v) != 1][-MOST_AXES:]
         cut = {**blocks, **sizes, **{v: 1 for v in axes if v not in tile}}
@@ -129,9 +129,11 @@ def _planes(
     return min(options, key=lambda p: p.cost_ns)
 
 
-def _parted(axes: Sequence[str], reduced: Container[str], extents: Mapping[str, int]) -> dict[str, int]:
+def _parted(
+    axes: Sequence[str], reduced: Container[str], extents: Mapping[str, int], least: int
+) -> dict[str, int]:
     """Parts of an axis in which a turn of a block goes through a tile, and engines share it; {} for none."""
-    parts = min(PARTS_OF_TURN, prod(extents.values()) // LEAST_PART)
+    parts = min(PARTS_OF_TURN, prod(extents.values()) // least)
     first = next((v for v in axes if v not in reduced), "")
     return {first: -(-extents[first] // parts)} if first and 1 < parts <= extents[first] else {}
 
@@ -157,7 +159,7 @@ def is_staged(ctx: Context, access: Access, spans: dict[str, Span], part: str) -
     is_alone = [i.terms for i in own] == [((part, 1),)] and (
         bool(own[0].plain) or spans[part].most <= ctx.lanes
     )
-    is_across = wide != [part] and access.indices[-1].plain == part
+    is_across = is_alone and wide != [part] and access.indices[-1].plain == part
     return access.tensor in ctx.storages and is_alone and (is_across or bool(leaving(ctx, access, spans)))
 
 
