@@ -25,7 +25,7 @@ from nkilab.einsum.rewrite.recurrences import with_scans
 from nkilab.einsum.rewrite.repeated import with_repeated_operands
 from nkilab.einsum.rewrite.scan_parts import with_scans_in_parts
 from nkilab.einsum.rewrite.views import with_matrices_between, with_views
-from nkilab.einsum.rewrite.window_rows import with_windows_as_rows
+from nkilab.einsum.rewrite.window_rows import with_overlapping_rows, with_windows_as_rows
 from nkilab.machine import MACHINES
 from tests.einsum.cascades import Steps
 from tests.einsum.turns import evaluated
@@ -76,6 +76,9 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
     Kind.WINDOW: (lambda c: with_windows_as_rows(c, 128), cascade_of("X: C H W, F: K C R S, Z: P Q K",
                   ["Z[p, q, k] = X[c, 2*p + r, 3*q + s] . F[k, c, r, s] ;; M mul V add"], "Z",
                   {"C": 3, "H": 8, "W": 12, "K": 5, "R": 2, "S": 3, "P": 4, "Q": 4})),
+    Kind.OVERLAP: (with_overlapping_rows, cascade_of("X: B L, F: K N, Z: B T K",
+                   ["Z[b, t, k] = X[b, 2*t + 3*n] . F[k, n] ;; M mul V add"], "Z",
+                   {"B": 2, "L": 19, "K": 5, "N": 4, "T": 5})),
     Kind.VIEW: (lambda c: with_matrices_between(with_views(c, 128), 128),
                 cascade_of("X: C H W, F: C R, D: C P Q, Y: C P Q, U: C P Q, A: S I C, B: S J, O: I J C, "
                            "W: C K, V: I J K",

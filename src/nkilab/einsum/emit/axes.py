@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..language.ast import Cascade
 from ..room import views_of
 from ..tree import nodes
-from ..tree.along import in_order
+from ..tree.along import in_order, windowed
 from ..tree.expr import Expr, Whole, expr
 
 Place = Hashable
@@ -108,6 +108,7 @@ class Axes:
         for statement, _ in self.statements:
             for _, view in views_of(statement):
                 self._declare(view.buffer, cascade)
+                self._declare(windowed(view.buffer), cascade)
         for argument in (a for a in kernel.arguments if a.declared != a.shape and a.declared):
             for rank in cascade.tensors[argument.name].ranks:
                 self.sizes.setdefault(rank, cascade.sizes[rank])

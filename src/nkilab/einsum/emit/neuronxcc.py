@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..room import views_of
 from ..tree import nodes
-from ..tree.along import axes_of, in_order
+from ..tree.along import axes_of, in_order, windowed
 from ..tree.expr import expr
 from .text import Printer, number
 
@@ -44,7 +44,7 @@ class NeuronxccPrinter(Printer):
 
     def hbm(self, view: nodes.View) -> str:
         """A part of an HBM tensor: slices, or grids of indices where its axes lie otherwise."""
-        if view.folded is not None or view.order or view.is_turned:
+        if view.folded is not None or view.order or view.is_turned or view.buffer.window:
             return self.in_grids(view)
         if view.repeat is not None:
             counts = ", ".join(str(c.count) for c in view.cuts) or "1"
@@ -74,9 +74,13 @@ class NeuronxccPrinter(Printer):
             else:
                 step = f"{index.step} * " if index.step != 1 else ""
                 parts.append(f"{start}{step}{grid(index.count, (axis, False))}")
-        counts = ", ".join(str(c) for _, c in axes_of(view))
-        is_repeated = any(number < 0 for number, _ in axes)
-        return f"{self.base(view)}[{', '.join(parts)}]{f'.broadcast_to(({counts}))' if is_repeated else ''}"
+        counts, window = ", ".join(str(c) for _, c in axes_of(view)), view.buffer.window
+        name, is_repeated = self.base(view), any(number < 0 for number, _ in axes)
+        if window:
+            own, name = parts[len(parts) - len(window) :], windowed(view.buffer).name
+            terms = ([(c, p) for c, p in zip(each, own, strict=True) if c] for each in zip(*window))
+            parts = [" + ".join(p if c == 1 else f"{c} * ({p})" for c, p in axis) or "0" for axis in terms]
+        return f"{name}[{', '.join(parts)}]{f'.broadcast_to(({counts}))' if is_repeated else ''}"
 
     def counts(self, view: nodes.View) -> str:
         """The shape of a view."""

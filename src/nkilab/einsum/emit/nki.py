@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..tree.along import axes_of, strides
+from ..tree.along import axes_of, strides, windowed
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import Buffer, Cut, Gather, Loop, Statement, View
 from .text import Printer
@@ -25,10 +25,11 @@ class NkiPrinter(Printer):
 
     def hbm(self, view: View) -> str:
         """A part of an HBM tensor: slices, or an access pattern where it is turned or repeated."""
-        if not view.is_turned and view.repeat is None and view.folded is None and not view.order:
+        is_plain = not (view.is_turned or view.folded or view.order or view.buffer.window)
+        if is_plain and view.repeat is None:
             return self.view(view)
         pattern = ", ".join(f"[{step}, {count}]" for step, count in axes_of(view))
-        return f"{view.buffer.name}.ap([{pattern}], offset={self.offset(view)})"
+        return f"{windowed(view.buffer).name}.ap([{pattern}], offset={self.offset(view)})"
 
     def offset(self, view: View, after: int = 0) -> Expr:
         """The first element of a view, as far as its axes after some say it."""

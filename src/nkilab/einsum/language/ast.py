@@ -117,6 +117,11 @@ class Einsum:
         return bool(self.condition or self.recurrence or self.positions or is_gathered)
 
     @property
+    def is_product(self) -> bool:
+        """Whether it sums products of what plain indices name."""
+        return (self.map_op, self.reduce_op) == ("multiply", "add") and not self.is_placed
+
+    @property
     def every_access(self) -> tuple[Access, ...]:
         """What it writes, then its operands that are tensors."""
         return (self.output, *self.accesses)
@@ -246,6 +251,7 @@ class Kind(Enum):
     STATE = "turns go on from the state that the turns before them leave"
     WINDOW = "windows are rows of a matrix"
     VIEW = "elements in the same order are the same tensor, however its axes are cut"
+    OVERLAP = "rows that overlap are the elements of a tensor, some of them again"
     PADDED = "beyond a tensor are the zeros of a copy with a border"
 
     @property
@@ -299,7 +305,7 @@ class Cascade:
     def views(self) -> dict[str, Einsum]:
         """Tensors that are views of others, with what says of which elements."""
         kinds = {t: derived.kind for t, derived in self.derived.items()}
-        return {e.name: e for e in self.einsums if kinds.get(e.name) is Kind.VIEW}
+        return {e.name: e for e in self.einsums if kinds.get(e.name) in (Kind.VIEW, Kind.OVERLAP)}
 
     @property
     def blocks(self) -> tuple[Iterate, ...]:

@@ -28,6 +28,8 @@ class Buffer:
     role: str = "tile"  # input, output, scratch, tile, sum or turns
     tensor: str = ""  # of the cascade that it holds; "" for none
     base: Buffer | None = None  # what it is another view of, in HBM; None for itself
+    # of each axis how far one position goes along each axis of the base; () where a view is a reshape
+    window: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,8 @@ class View:
     def cuts(self) -> tuple[Cut, ...]:
         """Axes that are left, in order; blocks of partitions count as one axis, where it lies."""
         cuts = tuple(i for i in self.index if isinstance(i, Cut))
-        return (
-            cuts
-            if self.folded is not None
-            else tuple(cuts[n] if isinstance(n, int) else Cut(ZERO, n, 0) for n in self.order) or cuts
-        )
+        ordered = (cuts[n] if isinstance(n, int) else Cut(ZERO, n, 0) for n in self.order)
+        return cuts if self.folded is not None else tuple(ordered) or cuts
 
 
 def columns_of(view: View, start: Expr, count: Expr) -> View:
