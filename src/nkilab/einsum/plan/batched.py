@@ -87,13 +87,10 @@ def _sides(nest: Contraction, variable: str) -> Iterator[tuple[tuple[str, int], 
     yield whole_sides
     if _is_last(nest, variable):
         for count in range(1, len(whole_sides) + 1):
-            cut = tuple((v, _even_part(n, lanes)) for v, n in whole_sides[:count])
+            # what divides an extent and fills at least half of the partitions
+            parts = range(lanes, lanes // 2 - 1, -1)
+            cut = tuple((v, next((m for m in parts if n % m == 0), n)) for v, n in whole_sides[:count])
             yield (*cut, *whole_sides[count:])
-
-
-def _even_part(extent: int, lanes: int) -> int:
-    """The most rows that divide an extent and fill at least half of the partitions; all of it if none do."""
-    return next((n for n in range(lanes, lanes // 2 - 1, -1) if extent % n == 0), extent)
 
 
 def _per_bank(nest: Contraction, each: int, columns: int) -> int:

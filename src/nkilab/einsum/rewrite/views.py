@@ -125,10 +125,8 @@ def _viewed(
     is_plain = all([c for _, c in i.terms] == [1] for i in access.affine)
     if access.tensor not in apart or not is_plain or len(names) < len(access.indices):
         return access
-    sizes, ranks = (
-        tuple(added.extent(v, einsum) for v in names),
-        tuple(added.rank_of(v, einsum) for v in names),
-    )
+    sizes = tuple(added.extent(v, einsum) for v in names)
+    ranks = tuple(added.rank_of(v, einsum) for v in names)
     same = (n for n, c in cuts.items() if (c.access.tensor, c.sizes) == (access.tensor, sizes))
     name = next((n for n in same if [i.constant for i in cuts[n].access.affine] == constants), "")
     if not name:

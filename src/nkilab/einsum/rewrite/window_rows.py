@@ -31,10 +31,9 @@ def with_windows_as_rows(cascade: Cascade, partitions: int) -> Cascade:
             weights = next(a for a in step.accesses if a is not image)
             names += [i.plain for i in weights.indices if i.plain in step.reduced]
             ranks = tuple(added.rank_of(v, step) for v in names)
-            apart = Access(
-                added.tensor(f"{image.tensor}_windows", ranks, image.tensor, Kind.WINDOW), plain(names)
-            )
-            windows.add(apart.tensor)
+            name = added.tensor(f"{image.tensor}_windows", ranks, image.tensor, Kind.WINDOW)
+            windows.add(name)
+            apart = Access(name, plain(names))
             steps.append(Einsum(apart, (image,)))
             operands = tuple(apart if o is image else o for o in step.operands)
             step = replace(step, operands=operands, before=step.title)
