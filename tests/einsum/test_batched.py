@@ -107,7 +107,7 @@ def test_sums_over_windows_in_front_of_a_batch_take_images_one_by_one(order: str
 
 
 def test_rows_that_blocks_of_partitions_do_not_divide_are_cut_evenly() -> None:
-    """All of both operands has no room; 96 of 192 rows of each at a time have, with every channel beside them."""
+    """All of both operands has no room; 96 of 192 rows of each have, with every channel beside them."""
     shape = (192, 192, 64)
     kernel = nkilab.einsum.compile("ikc,jkc->ijc", shapes={"A": shape, "B": shape}, dtypes="float32")
     assert "I_BLOCK = 96" in kernel.source
