@@ -113,10 +113,7 @@ def _planes(
     parts = {str(o): prod(spans[v].most for v in o.variables if v in single) for o in written}
     each = {str(a): ctx.bytes_of(ctx.dtypes[a.tensor]) * parts.get(str(a), 1) for a in moved}
     bytes_of_all = 2 * (sum(each.values()) + 4 * len(einsums))
-    edged = [a for a in read if any(part not in i.variables for i in leaving(ctx, a, spans))]
-    around = {(a.tensor, *(str(i) for i in a.affine if part in i.variables)): a for a in edged}
-    kept = sum(bytes_around(ctx, a, spans, part) for a in around.values())
-    room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8 - kept) // bytes_of_all))
+    room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8 - _edges(ctx, read, spans, part)) // bytes_of_all))
     for sizes in tiles_of_axes(axes, extents, moved, room):
         parted = _parted(axes, reduced, extents, ctx.bank) if turns and not sizes else {}
         sizes |= parted
@@ -127,6 +124,13 @@ def _planes(
         planes = Planes(part, tuple(tile), cut, single, 0.0, frozenset(parted))
         options.append(replace(planes, cost_ns=_cost(ctx, einsums, spans, planes, moved)))
     return min(options, key=lambda p: p.cost_ns)
+
+
+def _edges(ctx: Context, read: Sequence[Access], spans: dict[str, Span], part: str) -> int:
+    """Bytes per partition of blocks with zeros around them."""
+    edged = [a for a in read if any(part not in i.variables for i in leaving(ctx, a, spans))]
+    around = {(a.tensor, *(str(i) for i in a.affine if part in i.variables)): a for a in edged}
+    return sum(bytes_around(ctx, a, spans, part) for a in around.values())
 
 
 def _parted(
