@@ -111,7 +111,9 @@ def _planes(
     kept = sum(bytes_around(ctx, a, spans, part) for a in around.values())
     room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8 - kept) // bytes_of_all))
     for sizes in in_whole_turns(tiles_of_axes(axes, extents, moved, room), read, part, spans):
-        parted = _parted(axes, reduced, extents, ctx.bank) if turns and not sizes else {}
+        # what is gathered is brought for all of a tile
+        whole = bool(sizes) or any(a.gathers for a in read)
+        parted = _parted(axes, reduced, extents, ctx.bank) if turns and not whole else {}
         sizes |= parted
         tile = [v for v in axes if sizes.get(v) != 1][-MOST_AXES:]
         cut = {**blocks, **sizes, **{v: 1 for v in axes if v not in tile}}
