@@ -21,6 +21,7 @@ from nkilab.einsum.plan.turned import turned_once
 from nkilab.einsum.reference import evaluate
 from nkilab.einsum.rewrite.batch_order import with_batches_first
 from nkilab.einsum.rewrite.few_rows import with_full_lanes
+from nkilab.einsum.rewrite.gathered import with_chosen_operands
 from nkilab.einsum.rewrite.recurrences import with_scans
 from nkilab.einsum.rewrite.repeated import with_repeated_operands
 from nkilab.einsum.rewrite.scan_parts import with_scans_in_parts
@@ -116,6 +117,11 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
                             ["A[m, n] = X[m, n] . U[n] ;; M binary(subtract)",
                              "Q[n] = A[m, n] . A[m, n] ;; M mul V add",
                              "Z[m, n] = A[m, n] . Q[n] ;; M mul"], "Z", {"M": 5, "N": 7})),
+    Kind.CHOSEN: (with_chosen_operands,
+                  cascade_of("W: V D F, I: U, X: U T D, Y: U T F",
+                             ["I[u] = const(1) . (2 - u) ;; M mul",
+                              "Y[u, t, f] = X[u, t, d] . W[I[u], d, f] ;; M mul V add"], "Y",
+                             {"V": 3, "D": 4, "F": 5, "U": 3, "T": 2})),
     Kind.PADDED: (padded, cascade_of("X: P, Y: P, Z: P R",
                                      ["Y[p] = X[p] ;; M unary(exp)", "Z[p, r] = Y[p + r - 1]"], "Z",
                                      {"P": 5, "R": 3})),

@@ -241,9 +241,9 @@ def pairs_of(s: nodes.Statement, around: Around) -> Iterator[tuple[Part, Part]]:
             written, read = parts_of(dst, around), parts_of(src, around)
             yield from ((written[0], read[-1]), (written[-1], read[0]))
         case nodes.Gather(dst, table, _, rows):
-            written = parts_of(dst, around)
-            yield written[0], parts_of(rows, around)[0]
-            yield from zip(written[1:], parts_of(table, around)[1:], strict=False)
+            written, read = parts_of(dst, around), parts_of(table, around)
+            yield written[0], (read if s.is_slice else parts_of(rows, around))[0]
+            yield from zip(written[1:], read[1:], strict=False)
         case nodes.Loop() | nodes.Alloc() | nodes.Comment():
             return
         case _:

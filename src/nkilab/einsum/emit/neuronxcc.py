@@ -163,19 +163,21 @@ class NeuronxccPrinter(Printer):
         return f"{place} + {s.per_element} * nl.arange({columns})[None, :]"
 
     def gather(self, s: nodes.Gather) -> None:
-        rows, column = s.rows.index[0], s.rows.index[1:]
-        assert isinstance(rows, nodes.Cut)
-        places = ", ".join(str(c.start if isinstance(c, nodes.Cut) else c.at) for c in column)
-        chosen = f"{s.rows.buffer.name}[nl.arange({rows.count})[:, None], {places}]"
-        parts = []
-        for index in s.table.index[s.axis + 1 :]:
+        places = [str(c.start if isinstance(c, nodes.Cut) else c.at) for c in s.rows.index]
+        if not s.is_slice:
+            places[0] = f"nl.arange({s.rows.cuts[0].count})[:, None]"
+        chosen = f"{s.rows.buffer.name}[{', '.join(places)}]"
+        behind = [str(i.at) if isinstance(i, nodes.At) else i for i in s.table.index[s.axis + 1 :]]
+        count = len(s.dst.cuts)
+        order = [*s.table.order] or [*range(count)]
+        axis = int(not s.is_slice)
+        for n, index in enumerate(behind):
             if isinstance(index, nodes.Cut):
                 start = f"{index.start} + " if index.start.value != 0 else ""
                 step = f" * {index.step}" if index.step != 1 else ""
-                parts.append(f"{start}nl.arange({index.count})[None, :]{step}")
-            else:
-                parts.append(str(index.at))
-        self.result(s.dst, "nl.load", f"{self.rows_of(s)}[{', '.join([chosen, *parts])}]")
+                own = ", ".join(":" if place == axis else "None" for place in order)
+                behind[n], axis = f"{start}nl.arange({index.count})[{own}]{step}", axis + 1
+        self.result(s.dst, "nl.load", f"{self.rows_of(s)}[{', '.join(map(str, [chosen, *behind]))}]")
 
 
 def cuts(loop: nodes.Loop) -> bool:

@@ -46,10 +46,10 @@ class NkiPrinter(Printer):
         self.put_call(name, **arguments)
 
     def gather(self, s: Gather) -> None:
-        first = f"[{strides(s.table.buffer)[s.axis]}, {s.dst.cuts[0].count}]"
-        pattern = [first, *(f"[{step}, {count}]" for step, count in axes_of(s.table)[1:])]
+        rows = [] if s.is_slice else [(strides(s.table.buffer)[s.axis], s.dst.cuts[0].count)]
+        pattern = [f"[{step}, {count}]" for step, count in (*rows, *axes_of(s.table)[len(rows) :])]
         chosen = (
             f"{self.rows_of(s)}.ap([{', '.join(pattern)}], offset={self.offset(s.table, s.axis + 1)}, "
-            f"vector_offset={self.view(s.rows)}, indirect_dim=0)"
+            f"{'scalar' if s.is_slice else 'vector'}_offset={self.view(s.rows)}, indirect_dim=0)"
         )
         self.put_call("dma_copy", dst=self.view(s.dst), src=chosen)

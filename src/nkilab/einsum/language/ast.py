@@ -113,8 +113,12 @@ class Einsum:
     @cached_property
     def is_placed(self) -> bool:
         """Whether its values depend on where they stand, otherwise than by plain indices."""
-        is_gathered = any(a.gathers for a in self.every_access)
-        return bool(self.condition or self.recurrence or self.positions or is_gathered)
+        return self.is_bound or any(a.gathers for a in self.accesses)
+
+    @cached_property
+    def is_bound(self) -> bool:
+        """Whether its values depend on where they stand, otherwise than by what they choose."""
+        return bool(self.condition or self.recurrence or self.positions or self.output.gathers)
 
     @property
     def is_product(self) -> bool:
@@ -252,6 +256,7 @@ class Kind(Enum):
     WINDOW = "windows are rows of a matrix"
     VIEW = "elements in the same order are the same tensor, however its axes are cut"
     OVERLAP = "rows that overlap are the elements of a tensor, some of them again"
+    CHOSEN = "what indices choose of a tensor is a tensor"
     PADDED = "beyond a tensor are the zeros of a copy with a border"
 
     @property

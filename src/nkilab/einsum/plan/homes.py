@@ -11,6 +11,7 @@ from ..roofline import is_contraction
 from ..tree.expr import name_of
 from ..tree.nodes import PSUM
 from .build import Span, point
+from .choose import ROW_NS, SMALL_ROW_BYTES
 from .context import Context
 from .groups import Group, einsums_of
 from .knobs import SMALLER_SHARES
@@ -162,13 +163,17 @@ class Homes:
             far.append(name)
         return far
 
-    def tiled_by(self, group: Group, shared: Sequence[str], products: Sequence[Einsum]) -> str:
+    def tiled_by(
+        self, group: Group, shared: Sequence[str], products: Sequence[Einsum], single: Mapping[str, int]
+    ) -> str:
         """The variable over whose tiles a group shares a loop; "" for none, where that moves far less."""
         ctx, last = self.ctx, group.einsums[-1]
         blocks = {v: self.group_block(group, v, ctx.cascade.extent(v, last), products) for v in shared}
-        computed = sum(self.units.cost_ns(e, {}) for e in products)
+        # what is gathered waits for those that issue transfers, whatever else is computed
+        is_gathered = any(a.gathers for e in group.einsums for a in e.accesses)
+        computed = 0.0 if is_gathered else sum(self.units.cost_ns(e, {}) for e in products)
         options = [*shared, ""]
-        moved = (self.moved_ns(group, products, v, blocks.get(v, 1)) for v in options)
+        moved = (self.moved_ns(group, products, v, {**single, v: blocks.get(v, 1)}) for v in options)
         costs = [max(computed, ns) for ns in moved] if products else []
         if costs and costs[-1] * MUCH_MORE < costs[0]:
             options, costs = [*options[-1:], *options[:-1]], [*costs[-1:], *costs[:-1]]
@@ -196,10 +201,12 @@ class Homes:
                 return block
         return ctx.lanes
 
-    def moved_ns(self, group: Group, products: Sequence[Einsum], variable: str, block: int) -> float:
+    def moved_ns(
+        self, group: Group, products: Sequence[Einsum], variable: str, blocks: Mapping[str, int]
+    ) -> float:
         """Time of the transfers of a group in tiles of a variable, "" for none, of that many elements."""
         ctx, last, moved = self.ctx, group.einsums[-1], 0.0
-        turns = -(-ctx.cascade.extent(variable, last) // block) if variable else 1
+        turns = -(-ctx.cascade.extent(variable, last) // blocks[variable]) if variable else 1
         operands = {a.tensor: a for e in products for a in e.accesses if a.tensor in ctx.cascade.inputs}
         for tensor, access in operands.items():
             size = prod(ctx.cascade.shape(tensor)) * ctx.bytes_of(ctx.dtypes[tensor])
@@ -207,10 +214,21 @@ class Homes:
             moved += size * (1 if is_near else turns)
         units = self.units.units(group.einsums)
         read = {t for u in units for e in u for t in e.reads if t not in {o.name for o in u}}
-        sizes = {e.name: self.tile_bytes(e, {variable: block}) for e in group.einsums if e.name in read}
+        sizes = {e.name: self.tile_bytes(e, blocks) for e in group.einsums if e.name in read}
         far = self.without_room(sizes, 2 if variable else 1)
         moved += sum(prod(ctx.cascade.shape(n)) * 4 * 2 for n in far)
-        return moved / float(ctx.machine["hbm_bytes_per_ns"])
+        gathered_ns = sum(self.gathered_ns(e, variable, blocks[variable]) for e in group.einsums)
+        return moved / float(ctx.machine["hbm_bytes_per_ns"]) + gathered_ns
+
+    def gathered_ns(self, einsum: Einsum, variable: str, block: int) -> float:
+        """What tiles of a variable, which cut rows short, have gathers cost besides moving bytes."""
+        ctx, cost = self.ctx, 0.0
+        for access in (a for a in einsum.accesses if a.gathers):
+            extents = {v: ctx.cascade.extent(v, einsum) for v in access.variables}
+            row = {**extents, "": 1, variable: block}[access.indices[-1].plain]
+            rows, size = prod(extents.values()) / row, row * ctx.bytes_of(ctx.dtypes[access.tensor])
+            cost += rows / ctx.lanes * ctx.machine["dma_issue_ns"] + rows * ROW_NS * (size < SMALL_ROW_BYTES)
+        return cost
 
     def readers(self, tensor: str) -> Iterator[Einsum]:
         """The Einsums that read a tensor, or a view of it."""
@@ -279,7 +297,7 @@ class Homes:
                 axes = {a for a, i in enumerate(einsum.output.indices) if block.variable in i.variables}
                 self.ctx.barred.setdefault(einsum.name, set()).update(axes)
 
-    def tile_bytes(self, einsum: Einsum, blocks: dict[str, int]) -> int:
+    def tile_bytes(self, einsum: Einsum, blocks: Mapping[str, int]) -> int:
         """Bytes per partition of what a group holds of a tensor."""
         shape = self.ctx.cascade.shape(einsum.name)
         size = self.ctx.bytes_of(self.ctx.chip_dtypes.get(einsum.name, "float32"))

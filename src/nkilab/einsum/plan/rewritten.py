@@ -12,11 +12,12 @@ from ..rewrite.chunks import with_chunks
 from ..rewrite.decays import is_decay
 from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.filters import with_sums_over_filters
+from ..rewrite.gathered import with_chosen_operands
 from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.recurrences import with_first_values
 from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.scan_parts import scans_of_few_rows, with_scans_in_parts
-from ..rewrite.splits import with_columns, with_split_ranks
+from ..rewrite.splits import with_chosen_columns, with_columns, with_split_ranks
 from ..rewrite.views import with_matrices_before_products, with_matrices_between, with_views
 from ..rewrite.window_rows import with_overlapping_rows, with_windows_as_rows
 from .knobs import Picker
@@ -55,6 +56,8 @@ def _as_matrices(
 
 
 REWRITES: Mapping[str, Rewrite] = {
+    "what indices choose as tensors of their own": lambda cascade, _: with_chosen_operands(cascade),
+    "indices in columns, some for each lane": with_chosen_columns,
     "sums over filters": lambda cascade, _: with_sums_over_filters(cascade),
     "results in strides collected on chip": lambda cascade, _: with_collected_results(cascade),
     "recurrences in chunks, as products": _with_operands(with_chunks),
@@ -73,6 +76,7 @@ REWRITES: Mapping[str, Rewrite] = {
 }
 # those that are made unless the timing model has them slower
 MADE = (
+    "what indices choose as tensors of their own",
     "sums over filters",
     "windows that overlap as rows of a view",
     "ranks that windows keep apart as one behind them",

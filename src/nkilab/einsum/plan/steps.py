@@ -262,7 +262,7 @@ class Lowering:
             rest = []
         loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
         ctx = self.ctx
-        tiled = self.homes.tiled_by(group, rest, products) if rest else ""
+        tiled = self.homes.tiled_by(group, rest, products, dict.fromkeys(single, 1)) if rest else ""
         is_tiled = bool(single) or given.is_watched
         by_value = "" if is_tiled else self.homes.by_value(group, shared)
         if by_value:

@@ -136,12 +136,17 @@ class Move(FromSource):
 
 @dataclass(frozen=True)
 class Gather(Statement):
-    """Rows of an HBM tensor that a column of indices chooses."""
+    """Rows of an HBM tensor that a column of indices chooses, or all of a slice that one index chooses."""
 
-    dst: View  # [rows, count]
-    table: View  # the tensor, its first cut axis the last of those that are joined to be chosen from
-    axis: int  # which axis of the table; the rows of an element are counted over it and all before it
-    rows: View  # indices [rows, 1] in SBUF
+    dst: View  # [rows, axes...]
+    table: View  # the tensor; the last of the axes that are joined to be chosen from is cut for rows alone
+    axis: int  # that axis; the rows of an element are counted over it and all before it
+    rows: View  # indices [rows, 1] in SBUF, or one for a slice
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether one index chooses all that is moved."""
+        return isinstance(self.table.index[self.axis], At)
 
 
 @dataclass(frozen=True)
