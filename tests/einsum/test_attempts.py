@@ -58,8 +58,7 @@ def test_a_plan_that_ends_in_an_assertion_gives_way_to_one_with_another_choice(
     monkeypatch.setattr(contraction, "even_tile", lambda ctx, extent: 512)
     d, i = operands(128, 3328, 1024)
     kernel = compiled(d, i)
-    reason = "(ragged columns are cut to 128 before they are transposed)"
-    assert kernel.changes[0].startswith(f"{REFUSED}{reason}; ")
+    assert kernel.changes[0].startswith(REFUSED)
     assert f"blocks of {PRODUCT[:24]}" in kernel.changes[0]
     assert np.array_equal(kernel(d, i), d @ i.T)
 

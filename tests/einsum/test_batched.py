@@ -68,7 +68,7 @@ def test_the_order_of_factors_is_the_faster_of_those_that_are_close() -> None:
 
 
 # subscripts, the shape of both operands, and half of what four bytes at a time take in 16 queues of 20 ns:
-# 2 * 256 * 128 * 32 of them 2.6 ms, 2 * 130 * 192 * 32 of them 2 ms; no block divides the rows of the second
+# 2 * 256 * 128 * 32 of them 2.6 ms, 2 * 130 * 192 * 32 of them 2 ms; no 128 rows divide those of the second
 ALONG_THE_LAST = [("ikc,jkc->ijc", (256, 128, 32), 1300), ("kic,kjc->ijc", (130, 192, 32), 1000)]
 
 
@@ -104,3 +104,12 @@ def test_sums_over_windows_in_front_of_a_batch_take_images_one_by_one(order: str
     wanted = np.einsum("pqbcrs,rsc->pqbc", views, taps)
     # one rounding to bfloat16 of sums of 25 products
     np.testing.assert_allclose(np.asarray(compiled(x, f), float), wanted, rtol=2**-7, atol=0.05)
+
+
+def test_rows_that_blocks_of_partitions_do_not_divide_are_cut_evenly() -> None:
+    """All of both operands has no room; 96 of 192 rows of each have, with every channel beside them."""
+    shape = (192, 192, 64)
+    kernel = nkilab.einsum.compile("ikc,jkc->ijc", shapes={"A": shape, "B": shape}, dtypes="float32")
+    assert "I_BLOCK = 96" in kernel.source
+    # half of what they take element by element is 2.9 ms; a channel at a time they took 585 us
+    assert kernel.estimate.latency_us < 400

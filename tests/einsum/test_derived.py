@@ -20,11 +20,12 @@ from nkilab.einsum.plan.turned import turned_once
 from nkilab.einsum.reference import evaluate
 from nkilab.einsum.rewrite.batch_order import with_batches_first
 from nkilab.einsum.rewrite.few_rows import with_full_lanes
+from nkilab.einsum.rewrite.gathered import with_chosen_operands
 from nkilab.einsum.rewrite.recurrences import with_scans
 from nkilab.einsum.rewrite.repeated import with_repeated_operands
 from nkilab.einsum.rewrite.scan_parts import with_scans_in_parts
 from nkilab.einsum.rewrite.views import with_matrices_between, with_views
-from nkilab.einsum.rewrite.window_rows import with_windows_as_rows
+from nkilab.einsum.rewrite.window_rows import with_overlapping_rows, with_windows_as_rows
 from nkilab.machine import MACHINES
 from tests.einsum.cascades import Steps
 from tests.einsum.turns import evaluated
@@ -75,6 +76,9 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
     Kind.WINDOW: (lambda c: with_windows_as_rows(c, 128), cascade_of("X: C H W, F: K C R S, Z: P Q K",
                   ["Z[p, q, k] = X[c, 2*p + r, 3*q + s] . F[k, c, r, s] ;; M mul V add"], "Z",
                   {"C": 3, "H": 8, "W": 12, "K": 5, "R": 2, "S": 3, "P": 4, "Q": 4})),
+    Kind.OVERLAP: (with_overlapping_rows, cascade_of("X: B L, F: K N, Z: B T K",
+                   ["Z[b, t, k] = X[b, 2*t + 3*n] . F[k, n] ;; M mul V add"], "Z",
+                   {"B": 2, "L": 19, "K": 5, "N": 4, "T": 5})),
     Kind.VIEW: (lambda c: with_matrices_between(with_views(c, 128), 128),
                 cascade_of("X: C H W, F: C R, D: C P Q, Y: C P Q, U: C P Q, A: S I C, B: S J, O: I J C, "
                            "W: C K, V: I J K",
@@ -107,6 +111,11 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
     Kind.REVERSED: (lambda c: with_forward_indices(c)[0],
                     cascade_of("X: P, Y: P, Z: P", ["Y[p] = X[p] ;; M unary(exp)", "Z[p] = Y[4 - p]"], "Z",
                                {"P": 5})),
+    Kind.CHOSEN: (with_chosen_operands,
+                   cascade_of("W: V D F, I: U, X: U T D, Y: U T F",
+                              ["I[u] = const(1) . (2 - u) ;; M mul",
+                               "Y[u, t, f] = X[u, t, d] . W[I[u], d, f] ;; M mul V add"], "Y",
+                              {"V": 3, "D": 4, "F": 5, "U": 3, "T": 2})),
     Kind.PADDED: (padded, cascade_of("X: P, Y: P, Z: P R",
                                      ["Y[p] = X[p] ;; M unary(exp)", "Z[p, r] = Y[p + r - 1]"], "Z",
                                      {"P": 5, "R": 3})),

@@ -174,13 +174,13 @@ def test_a_form_computes_what_numpy_does(name: str, dialect: str) -> None:
             "Z[K[t], d] = X[t, d]",
             "T D Z_0",
             "is written where a tensor says, perhaps twice",
-            "write ';; V add'",
+            "or ';; V add'",
         ),
         (
             "Z[K[t]] = X[t, d] ;; V max",
             "T D Z_0",
             "is written where a tensor says, perhaps",
-            "write ';; V add'",
+            "or ';; V add'",
         ),
         (
             "K[m] = X[m, n, p] ;; V argmax",

@@ -10,7 +10,7 @@ import pytest
 import nkilab.einsum
 from nkilab.einsum.language.extents import sized
 from nkilab.einsum.language.forms import spec_from
-from nkilab.einsum.lower import planes
+from nkilab.einsum.lower import plane_tiles
 from nkilab.einsum.plan.lower import lower
 from nkilab.einsum.prove import ProofError, prove
 from nkilab.einsum.room import NoRoomError, proved_room
@@ -176,9 +176,24 @@ def test_a_tensor_that_comes_back_from_hbm_before_it_is_stored_is_noticed() -> N
         prove(Kernel("kernel", (), [*body, load, store], ()), TRN2)
 
 
+@pytest.mark.parametrize("length", [35, 36])
+def test_windows_beyond_what_they_are_windows_of_are_noticed(length: int) -> None:
+    # the last element is 4 * 7 + 7
+    base = nodes.Buffer("x", (expr(length),), "float32", nodes.HBM, "input")
+    rows = replace(base, name="rows", shape=(expr(8), expr(8)), base=base, window=((4,), (1,)))
+    tile = nodes.Buffer("tile", rows.shape, "float32", nodes.SBUF)
+    body = [nodes.Alloc(rows), nodes.Alloc(tile), nodes.Load(nodes.all_of(tile), nodes.all_of(rows))]
+    kernel = nodes.Kernel("kernel", (), body, ())
+    if length == 36:
+        assert prove(kernel, TRN2)[0] == "2 accesses lie inside their tensors"
+        return
+    with pytest.raises(ProofError, match="touches more than rows has"):
+        prove(kernel, TRN2)
+
+
 def test_a_view_that_leaves_out_an_axis_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     # the planner's own guard off, the second `a` of A was read at 0 alone, and the kernel proved
-    monkeypatch.setattr(planes, "_is_simple", lambda _: True)
+    monkeypatch.setattr(plane_tiles, "_is_simple", lambda _: True)
     kernel = nkilab.einsum.compile("aeba->abe", sizes={"A": 3, "E": 2, "B": 5})
     refused = "their plan is refused (Copy into z_out takes a part of the axes of a_block); "
     assert refused in kernel.changes[0]

@@ -11,8 +11,8 @@ from nkilab.einsum.language.ast import Cascade, Kind, Tensor
 from nkilab.einsum.language.expressions import read_einsum
 from nkilab.einsum.rewrite.batch_order import with_windows_last
 from nkilab.einsum.rewrite.splits import with_split_ranks
-from nkilab.einsum.rewrite.views import with_matrices_between, with_views
-from nkilab.einsum.rewrite.window_rows import with_windows_as_rows
+from nkilab.einsum.rewrite.views import with_matrices_before_products, with_matrices_between, with_views
+from nkilab.einsum.rewrite.window_rows import with_overlapping_rows, with_windows_as_rows
 from tests.einsum.numbers import numbers_of
 
 pytestmark = pytest.mark.corpus
@@ -87,6 +87,83 @@ def test_a_product_that_is_one_of_matrices_stays_as_it_is() -> None:
         ["C[m, n] = A[m, k] . B[k, n] ;; M mul V add", "Z[m, n] = C[m, n] ;; M unary(exp)"], M=6, K=5, N=4,
     )  # fmt: skip
     assert with_matrices_between(cascade, 128) is cascade
+
+
+def test_what_products_read_in_parts_is_a_matrix_for_the_steps_before() -> None:
+    cascade = cascade_of(
+        {"Z": "I K D", "W": "D C", "V": "J K C", "S": "I K C", "A": "I K C", "X": "I J C"},
+        ["S[i, k, c] = Z[i, k, d] . W[d, c] ;; M mul V add", "A[i, k, c] = S[i, k, c] ;; M unary(tanh)",
+         "X[i, j, c] = A[i, k, c] . V[j, k, c] ;; M mul V add"],
+        I=6, K=5, D=4, C=3, J=7,
+    )  # fmt: skip
+    assert [str(e) for e in with_matrices_before_products(cascade, 128).einsums] == [
+        "S[ik, c] = Z[ik, d] . W[d, c] ;; M multiply V add",
+        "A[ik, c] = S[ik, c] ;; M tanh",
+        "A_rows[i, k, c] = A[5*i + k, c]",
+        "X[i, j, c] = A_rows[i, k, c] . V[j, k, c] ;; M multiply V add",
+    ]
+
+
+def test_frames_are_rows_of_one_view_in_which_neighbours_are_last() -> None:
+    cascade = cascade_of(
+        {"X": "L", "C": "F N", "D": "F N", "R": "T F", "Z": "T F"},
+        ["R[t, f] = X[4*t + n] . C[f, n] ;; M mul V add", "Z[t, f] = X[4*t + n] . D[f, n] ;; M mul V add"],
+        L=36, F=5, N=8, T=8,
+    )  # fmt: skip
+    assert [str(e) for e in with_overlapping_rows(cascade).einsums] == [
+        "X_windows[t, n] = X[4*t + n]",
+        "R[t, f] = X_windows[t, n] . C[f, n] ;; M multiply V add",
+        "Z[t, f] = X_windows[t, n] . D[f, n] ;; M multiply V add",
+    ]
+
+
+def test_both_factors_may_be_rows_that_overlap() -> None:
+    step = "Z[i, j] = X[i + t] . X[3*j + t] ;; M mul V add"
+    cascade = cascade_of({"X": "L", "Z": "I J"}, [step], L=36, I=7, J=6, T=20)
+    assert [str(e) for e in with_overlapping_rows(cascade).einsums] == [
+        "X_windows[t, i] = X[i + t]",
+        "X_windows_[j, t] = X[3*j + t]",
+        "Z[i, j] = X_windows[t, i] . X_windows_[j, t] ;; M multiply V add",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("index", "order"), [("t + n", "n, t"), ("t + 3*n", "n, t"), ("2*t + n", "t, n"), ("2*t + 3*n", "n, t")]
+)
+def test_the_index_of_the_smaller_step_is_that_of_neighbours(index: str, order: str) -> None:
+    step = f"Z[t, f] = X[{index}] . C[f, n] ;; M mul V add"
+    cascade = cascade_of({"X": "L", "C": "F N", "Z": "T F"}, [step], L=60, F=5, N=8, T=8)
+    assert str(with_overlapping_rows(cascade).einsums[0]) == f"X_windows[{order}] = X[{index}]"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "Z[t, f] = X[4*t + n + 1] . C[f, n] ;; M mul V add",  # begins later
+        "Z[t, f] = X[5*t + n] . C[f, n] ;; M mul V add",  # ends at 43 of 36
+        "Z[t, f] = X[4*t + n] . C[f, n] ;; M mul V max",  # is no sum
+        "Z[t] = X[4*t + n] . X[n] ;; M mul V add",  # is no product of matrices
+    ],
+)
+def test_what_is_no_product_of_frames_stays_as_it_is(step: str) -> None:
+    ranks = {"X": "L", "C": "F N", "Z": "T F" if "f" in step else "T"}
+    cascade = cascade_of(ranks, [step], L=36, F=5, N=8, T=8)
+    assert with_overlapping_rows(cascade) is cascade
+
+
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+def test_frames_are_multiplied_by_tensor_engine_and_copied_nowhere(dialect: str) -> None:
+    x, c = whole_numbers(2, 659), whole_numbers(33, 100)
+    text = "Z[b, t, f] = X[b, 4*t + n] . C[f, n] ;; M mul V add"
+    kernel = einsum.compile(
+        text, shapes={"X": x.shape, "C": c.shape}, sizes={"T": 140}, dtypes="bfloat16", dialect=dialect
+    )
+    frames = np.lib.stride_tricks.sliding_window_view(x, 100, axis=1)[:, : 4 * 140 : 4]
+    # sums of whole numbers below 256 are themselves in bfloat16
+    assert np.array_equal(np.asarray(kernel(C=c, X=x), np.float32), frames @ c.T)
+    assert "private_hbm" not in kernel.source
+    assert "nc_matmul" in kernel.source
+    assert kernel.estimate.latency_us < 30.0
 
 
 def test_windows_stand_apart_from_the_rows_that_they_are() -> None:

@@ -144,6 +144,8 @@ def layout_of(view: View, sizes: Counts) -> Layout:
 def _gathered(gather: Gather, sizes: Counts) -> Layout:
     """The layout of a table some of whose rows indices choose."""
     whole, rows = layout_of(gather.table, sizes), layout_of(gather.rows, sizes)
-    shape = (_size(gather.dst.cuts[0].count, sizes), *whole.shape[1:])
-    indices = (IndexLayout(rows, is_vector=True),)
-    return layout(shape, (0, *whole.strides[1:]), whole.dtype, whole.memory, None, 0, indices)
+    indices = (IndexLayout(rows, is_vector=not gather.is_slice),)
+    shape, steps = whole.shape, whole.strides
+    if not gather.is_slice:
+        shape, steps = (_size(gather.dst.cuts[0].count, sizes), *shape[1:]), (0, *steps[1:])
+    return layout(shape, steps, whole.dtype, whole.memory, None, 0, indices)

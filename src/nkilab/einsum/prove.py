@@ -94,9 +94,17 @@ def _inside(accesses: list[Access]) -> int:
         if key in seen or isinstance(access.statement, nodes.Gather):
             continue
         seen.add(key)
-        if not touched(access).is_subset(box(access.view.buffer)):
+        if not (_has_windows(access.view.buffer) and touched(access).is_subset(box(access.view.buffer))):
             raise ProofError(f"{told(access.statement)} touches more than {access.view.buffer.name} has")
     return len(seen)
+
+
+def _has_windows(buffer: nodes.Buffer) -> bool:
+    """Whether the base of a buffer has all elements of its windows, if it has any."""
+    rows = zip(*buffer.window, strict=True)
+    last = (sum((expr(e) - 1) * c for e, c in zip(buffer.shape, row, strict=True)) for row in rows)
+    extents = buffer.base.shape if buffer.base else ()
+    return all((at.value or 0) < (expr(e).value or 0) for at, e in zip(last, extents, strict=False))
 
 
 def _is_from_outside(read: Access, stores: list[Access]) -> bool:

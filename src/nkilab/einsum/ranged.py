@@ -142,7 +142,8 @@ def _why_not(base: CompiledEinsum, tree: Kernel, point: Point) -> str:
     """Why a tree is no kernel for some sizes; "" where it is proved to be one."""
     cascade = _at(base, point).cascade
     shapes = {a.name: tuple(expr(e).value for e in a.declared or a.shape) for a in tree.arguments}
-    bases = [(b.base, b) for s in statements(tree.body) if isinstance(s, Alloc) and (b := s.buffer).base]
+    buffers = [s.buffer for s in statements(tree.body) if isinstance(s, Alloc)]
+    bases = [(b.base, b) for b in buffers if b.base and not b.window]
     given = [(a.declared, a) for a in tree.arguments if a.declared]
     reshaped = [(_count(base.shape), b) for base, b in bases] + [(_count(shape), a) for shape, a in given]
     other = [t for t in cascade.inputs if shapes[t] != (cascade.shape(t) or (1,))]

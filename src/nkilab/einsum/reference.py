@@ -97,9 +97,8 @@ class Evaluator:
             for i in einsum.output.indices
         ):
             order = [i.plain for i in einsum.output.indices if i.plain in kept]
-            target[self.cut(einsum, einsum.output, kept, names)] = (
-                value.transpose([kept.index(v) for v in order]) if order != kept else value
-            )
+            value = value.transpose([kept.index(v) for v in order]) if order != kept else value
+            target[self.cut(einsum, einsum.output, kept, names)] = value
             return
         grids = self.grids(einsum, kept, bound)
         places = tuple(np.broadcast_to(self.position(i, grids), value.shape) for i in einsum.output.indices)
@@ -208,14 +207,9 @@ class Evaluator:
     def is_product(self, einsum: Einsum, bound: Mapping[str, int]) -> bool:
         """Whether np.einsum computes it: a sum of products with indices that are variables or numbers."""
         names = {**self.cascade.sizes, **bound}
-        return (
-            einsum.map_op in ("multiply", "")
-            and einsum.reduce_op in ("add", "")
-            and einsum.condition is None
-            and bool(einsum.accesses)
-            and not einsum.positions
-            and all(self.is_simple(a, names, einsum) for a in einsum.accesses)
-        )
+        is_sum = einsum.map_op in ("multiply", "") and einsum.reduce_op in ("add", "")
+        is_plain = einsum.condition is None and bool(einsum.accesses) and not einsum.positions
+        return is_sum and is_plain and all(self.is_simple(a, names, einsum) for a in einsum.accesses)
 
     def is_simple(self, access: Access, names: Mapping[str, int], einsum: Einsum) -> bool:
         axes = self.cascade.axes(access)

@@ -16,7 +16,7 @@ from .rewrite.recurrences import STEPWISE
 from .roofline import RESOURCES, is_contraction, work_of
 from .tree.expr import expr
 from .tree.instructions import instruction_of
-from .tree.nodes import HBM, Alloc, Buffer, Load, Loop, Statement, Store, statements, walked
+from .tree.nodes import HBM, Alloc, Buffer, Gather, Load, Loop, Statement, Store, statements, walked
 
 SCHEMA = "nkilab.einsum/1"
 # times of the roofline from which a summary says why a kernel takes so long
@@ -68,9 +68,9 @@ def transfers(body: list[Statement], times: int, names: Mapping[str, int]) -> It
         if isinstance(statement, Loop):
             counted = _turns(statement, names)
             yield from (t for turns, held in counted for t in transfers(statement.body, times * turns, held))
-        elif isinstance(statement, Load | Store):
-            is_load = isinstance(statement, Load)
-            hbm, chip = (statement.src, statement.dst) if is_load else (statement.dst, statement.src)
+        elif isinstance(statement, Load | Store | Gather):
+            far = statement.table if isinstance(statement, Gather) else statement.src
+            hbm, chip = (statement.dst, far) if isinstance(statement, Store) else (far, statement.dst)
             size = as_dtype(hbm.buffer.dtype).itemsize
             yield hbm.buffer, times * size * prod(cut.count.at(names) for cut in chip.cuts)
 

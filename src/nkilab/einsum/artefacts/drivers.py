@@ -149,6 +149,5 @@ class Driven:
         specs = [f'    {s.tensor}=nkilab.spec({s.shape(sizes) or (1,)}, "{s.dtype}"),' for s in self.inputs]
         lines = "\n".join(specs + [f"    {rank}={sizes[rank]}," for rank in self.parameters])
         imports, title = _imports(module, name).lstrip("\n"), title.format(name=name)
-        return (
-            _ESTIMATE.format(title=title, name=name, imports=imports, specs=lines, target=self.target) + tail
-        )
+        names = {"title": title, "name": name, "imports": imports, "specs": lines}
+        return _ESTIMATE.format(**names, target=self.target) + tail

@@ -26,11 +26,8 @@ def check_rows(model: Model) -> Iterator[Finding]:
         count = model.count(einsum, row)
         if count is not None and count * model.bytes_of(tensor) < WANTED_ROW_BYTES:
             before = placed.ranks[: len(placed.ranks) - len(row)]
-            change = (
-                f"let {held.instruction} consume {before[-1]} too"
-                if before
-                else "take more ranks into the row"
-            )
+            more = f"let {held.instruction} consume {before[-1]} too" if before else ""
+            change = more or "take more ranks into the row"
             facts = {"count": count * model.bytes_of(tensor), "most": WANTED_ROW_BYTES, "change": change}
             yield found("short-row", placed, instruction=held.instruction, **facts)
 

@@ -107,11 +107,8 @@ def _memories(model: Model, held: Execution, row: Instruction) -> Iterator[Findi
 
 def _operands(model: Model, held: Execution) -> Iterator[Finding]:
     views = _views(model, held.einsum)
-    if (
-        held.instruction == "SimpleTensorTensor"
-        and len(views) == 2
-        and all(v.component == "PSUM" for v in views)
-    ):
+    is_pair = held.instruction == "SimpleTensorTensor" and len(views) == 2
+    if is_pair and all(v.component == "PSUM" for v in views):
         yield found("both-psum", held, first=views[0].tensor, second=views[1].tensor)
     if held.instruction == "SimpleTensorScalar" and len(views) == 2:
         # the operand with fewer elements is the scalar one, whatever the order of the text
@@ -132,12 +129,8 @@ def _moves(model: Model, held: Execution) -> Iterator[Finding]:
         for rank in (r for r in held.ranks if r in reduced and not model.is_looped(held.einsum, r)):
             yield found("reduced-and-consumed", held, rank=rank)
     made = model.ranks.producer(held.einsum)
-    if (
-        held.instruction == "BroadcastTo"
-        and held.component == "TensorEngine"
-        and made
-        and made.component != "PSUM"
-    ):
+    is_broadcast = (held.instruction, held.component) == ("BroadcastTo", "TensorEngine")
+    if is_broadcast and made and made.component != "PSUM":
         yield found("tensor-copy", held, tensor=held.einsum)
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..language.ast import Cascade
 from ..room import views_of
 from ..tree import nodes
-from ..tree.along import in_order
+from ..tree.along import in_order, windowed
 from ..tree.expr import Expr, Whole, expr
 
 Place = Hashable
@@ -108,6 +108,7 @@ class Axes:
         for statement, _ in self.statements:
             for _, view in views_of(statement):
                 self._declare(view.buffer, cascade)
+                self._declare(windowed(view.buffer), cascade)
         for argument in (a for a in kernel.arguments if a.declared != a.shape and a.declared):
             for rank in cascade.tensors[argument.name].ranks:
                 self.sizes.setdefault(rank, cascade.sizes[rank])
@@ -240,9 +241,9 @@ def pairs_of(s: nodes.Statement, around: Around) -> Iterator[tuple[Part, Part]]:
             written, read = parts_of(dst, around), parts_of(src, around)
             yield from ((written[0], read[-1]), (written[-1], read[0]))
         case nodes.Gather(dst, table, _, rows):
-            written = parts_of(dst, around)
-            yield written[0], parts_of(rows, around)[0]
-            yield from zip(written[1:], parts_of(table, around)[1:], strict=False)
+            written, read = parts_of(dst, around), parts_of(table, around)
+            yield written[0], (read if s.is_slice else parts_of(rows, around))[0]
+            yield from zip(written[1:], read[1:], strict=False)
         case nodes.Loop() | nodes.Alloc() | nodes.Comment():
             return
         case _:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..room import views_of
 from ..tree import nodes
-from ..tree.along import axes_of, in_order
+from ..tree.along import axes_of, in_order, windowed
 from ..tree.expr import expr
 from .text import Printer, number
 
@@ -44,7 +44,7 @@ class NeuronxccPrinter(Printer):
 
     def hbm(self, view: nodes.View) -> str:
         """A part of an HBM tensor: slices, or grids of indices where its axes lie otherwise."""
-        if view.folded is not None or view.order or view.is_turned:
+        if view.folded is not None or view.order or view.is_turned or view.buffer.window:
             return self.in_grids(view)
         if view.repeat is not None:
             counts = ", ".join(str(c.count) for c in view.cuts) or "1"
@@ -74,9 +74,13 @@ class NeuronxccPrinter(Printer):
             else:
                 step = f"{index.step} * " if index.step != 1 else ""
                 parts.append(f"{start}{step}{grid(index.count, (axis, False))}")
-        counts = ", ".join(str(c) for _, c in axes_of(view))
-        is_repeated = any(number < 0 for number, _ in axes)
-        return f"{self.base(view)}[{', '.join(parts)}]{f'.broadcast_to(({counts}))' if is_repeated else ''}"
+        counts, window = ", ".join(str(c) for _, c in axes_of(view)), view.buffer.window
+        name, is_repeated = self.base(view), any(number < 0 for number, _ in axes)
+        if window:
+            own, name = parts[len(parts) - len(window) :], windowed(view.buffer).name
+            terms = ([(c, p) for c, p in zip(each, own, strict=True) if c] for each in zip(*window))
+            parts = [" + ".join(p if c == 1 else f"{c} * ({p})" for c, p in axis) or "0" for axis in terms]
+        return f"{name}[{', '.join(parts)}]{f'.broadcast_to(({counts}))' if is_repeated else ''}"
 
     def counts(self, view: nodes.View) -> str:
         """The shape of a view."""
@@ -159,19 +163,21 @@ class NeuronxccPrinter(Printer):
         return f"{place} + {s.per_element} * nl.arange({columns})[None, :]"
 
     def gather(self, s: nodes.Gather) -> None:
-        rows, column = s.rows.index[0], s.rows.index[1:]
-        assert isinstance(rows, nodes.Cut)
-        places = ", ".join(str(c.start if isinstance(c, nodes.Cut) else c.at) for c in column)
-        chosen = f"{s.rows.buffer.name}[nl.arange({rows.count})[:, None], {places}]"
-        parts = []
-        for index in s.table.index[s.axis + 1 :]:
+        places = [str(c.start if isinstance(c, nodes.Cut) else c.at) for c in s.rows.index]
+        if not s.is_slice:
+            places[0] = f"nl.arange({s.rows.cuts[0].count})[:, None]"
+        chosen = f"{s.rows.buffer.name}[{', '.join(places)}]"
+        behind = [str(i.at) if isinstance(i, nodes.At) else i for i in s.table.index[s.axis + 1 :]]
+        count = len(s.dst.cuts)
+        order = [*s.table.order] or [*range(count)]
+        axis = int(not s.is_slice)
+        for n, index in enumerate(behind):
             if isinstance(index, nodes.Cut):
                 start = f"{index.start} + " if index.start.value != 0 else ""
                 step = f" * {index.step}" if index.step != 1 else ""
-                parts.append(f"{start}nl.arange({index.count})[None, :]{step}")
-            else:
-                parts.append(str(index.at))
-        self.result(s.dst, "nl.load", f"{self.rows_of(s)}[{', '.join([chosen, *parts])}]")
+                own = ", ".join(":" if place == axis else "None" for place in order)
+                behind[n], axis = f"{start}nl.arange({index.count})[{own}]{step}", axis + 1
+        self.result(s.dst, "nl.load", f"{self.rows_of(s)}[{', '.join(map(str, [chosen, *behind]))}]")
 
 
 def cuts(loop: nodes.Loop) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..tree.along import axes_of, strides
+from ..tree.along import axes_of, strides, windowed
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import Buffer, Cut, Gather, Loop, Statement, View
 from .text import Printer
@@ -25,10 +25,11 @@ class NkiPrinter(Printer):
 
     def hbm(self, view: View) -> str:
         """A part of an HBM tensor: slices, or an access pattern where it is turned or repeated."""
-        if not view.is_turned and view.repeat is None and view.folded is None and not view.order:
+        is_plain = not (view.is_turned or view.folded or view.order or view.buffer.window)
+        if is_plain and view.repeat is None:
             return self.view(view)
         pattern = ", ".join(f"[{step}, {count}]" for step, count in axes_of(view))
-        return f"{view.buffer.name}.ap([{pattern}], offset={self.offset(view)})"
+        return f"{windowed(view.buffer).name}.ap([{pattern}], offset={self.offset(view)})"
 
     def offset(self, view: View, after: int = 0) -> Expr:
         """The first element of a view, as far as its axes after some say it."""
@@ -45,10 +46,10 @@ class NkiPrinter(Printer):
         self.put_call(name, **arguments)
 
     def gather(self, s: Gather) -> None:
-        first = f"[{strides(s.table.buffer)[s.axis]}, {s.dst.cuts[0].count}]"
-        pattern = [first, *(f"[{step}, {count}]" for step, count in axes_of(s.table)[1:])]
+        rows = [] if s.is_slice else [(strides(s.table.buffer)[s.axis], s.dst.cuts[0].count)]
+        pattern = [f"[{step}, {count}]" for step, count in (*rows, *axes_of(s.table)[len(rows) :])]
         chosen = (
             f"{self.rows_of(s)}.ap([{', '.join(pattern)}], offset={self.offset(s.table, s.axis + 1)}, "
-            f"vector_offset={self.view(s.rows)}, indirect_dim=0)"
+            f"{'scalar' if s.is_slice else 'vector'}_offset={self.view(s.rows)}, indirect_dim=0)"
         )
         self.put_call("dma_copy", dst=self.view(s.dst), src=chosen)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from ..language.ast import Cascade
 from ..room import views_of
 from ..tree import nodes
-from ..tree.along import floored
+from ..tree.along import floored, windowed
 from ..tree.expr import ZERO, Atom, Constant, Expr, Rounded, Whole, expr, name_of
 from .axes import Around, Axes, Place, Step, axes_of, axis_of, linear, pairs_of
 
@@ -389,7 +389,7 @@ class _Names:
 
     def _argument(self, argument: nodes.Argument) -> nodes.Argument:
         views = (v for s, _ in self.axes.statements for _, v in views_of(s))
-        buffers = (v.buffer for v in views if v.buffer.role == "input" and v.buffer.name == argument.name)
+        buffers = (b for v in views if (b := windowed(v.buffer)).name == argument.name and b.role == "input")
         buffer = next(buffers, None)
         shape = argument.shape if buffer is None else self.buffer(buffer).shape
         if argument.declared == argument.shape:

@@ -95,7 +95,7 @@ class Printer(ABC):
         if base is buffer or (base.role == "output" and base.name not in self.outputs):
             self.put(f"{base.name} = {self.made(base)}")
             self.outputs.add(base.name)
-        if base is not buffer:
+        if base is not buffer and not buffer.window:
             self.put(f"{buffer.name} = {base.name}.reshape({self.shape(buffer.shape)})")
 
     def comment(self, text: str) -> None:
@@ -155,12 +155,8 @@ class Printer(ABC):
 
     def base(self, view: nodes.View) -> str:
         """The buffer of a view, with an axis of one in front where the index has one more."""
-        shape = view.buffer.shape or (1,)
-        return (
-            view.buffer.name
-            if len(view.index) == len(shape)
-            else (f"{view.buffer.name}.reshape({self.shape((1, *shape))})")
-        )
+        name, shape = view.buffer.name, view.buffer.shape or (1,)
+        return name if len(view.index) == len(shape) else f"{name}.reshape({self.shape((1, *shape))})"
 
     def operand(self, value: nodes.Number) -> str:
         """A number, the name of a scalar or a column."""

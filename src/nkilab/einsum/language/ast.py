@@ -113,8 +113,17 @@ class Einsum:
     @cached_property
     def is_placed(self) -> bool:
         """Whether its values depend on where they stand, otherwise than by plain indices."""
-        is_gathered = any(a.gathers for a in self.every_access)
-        return bool(self.condition or self.recurrence or self.positions or is_gathered)
+        return self.is_bound or any(a.gathers for a in self.accesses)
+
+    @cached_property
+    def is_bound(self) -> bool:
+        """Whether its values depend on where they stand, otherwise than by what they choose."""
+        return bool(self.condition or self.recurrence or self.positions or self.output.gathers)
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it sums products of what plain indices name."""
+        return (self.map_op, self.reduce_op) == ("multiply", "add") and not self.is_placed
 
     @property
     def every_access(self) -> tuple[Access, ...]:
@@ -245,6 +254,8 @@ class Kind(Enum):
     STATE = "turns go on from the state that the turns before them leave"
     WINDOW = "windows are rows of a matrix"
     VIEW = "elements in the same order are the same tensor, however its axes are cut"
+    OVERLAP = "rows that overlap are the elements of a tensor, some of them again"
+    CHOSEN = "what indices choose of a tensor is a tensor"
     PADDED = "beyond a tensor are the zeros of a copy with a border"
 
     @property
@@ -298,7 +309,7 @@ class Cascade:
     def views(self) -> dict[str, Einsum]:
         """Tensors that are views of others, with what says of which elements."""
         kinds = {t: derived.kind for t, derived in self.derived.items()}
-        return {e.name: e for e in self.einsums if kinds.get(e.name) is Kind.VIEW}
+        return {e.name: e for e in self.einsums if kinds.get(e.name) in (Kind.VIEW, Kind.OVERLAP)}
 
     @property
     def blocks(self) -> tuple[Iterate, ...]:

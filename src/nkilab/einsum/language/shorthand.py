@@ -59,13 +59,15 @@ class _Expansion:
     """Writes the shorthand of a cascade out."""
 
     def __init__(self, cascade: Cascade) -> None:
-        self.cascade, self.added = cascade, Additions(cascade)
+        self.cascade, self.added, self.taken = cascade, Additions(cascade), list[Step]()
 
     def steps(self, step: Step) -> list[Step]:
         """What a step stands for."""
+        if step in self.taken:
+            return []
         if isinstance(step, Einsum) and step.reduce_op in (LARGEST, PLACE_OF_LARGEST):
             *before, last = self.chosen(step)
-            return [*before, *self.largest(last)]
+            return [*before, *self.largest(last, self.other_of(step))]
         body = [own for einsum in step.body for chosen in self.chosen(einsum) for own in self.einsums(chosen)]
         return [step.with_body(body)] if isinstance(step, Iterate) else [*body]
 
@@ -110,7 +112,19 @@ class _Expansion:
             Einsum(place, (Scalar(value=extent), behind), "subtract", place=einsum.place, before=einsum.text),
         ]
 
-    def largest(self, einsum: Einsum) -> list[Step]:
+    def other_of(self, einsum: Einsum) -> Access | None:
+        """Where the places of the same largest values go, or these; None if nobody asks for both."""
+        kinds = {LARGEST: PLACE_OF_LARGEST, PLACE_OF_LARGEST: LARGEST}
+        for other in (s for s in self.cascade.steps if isinstance(s, Einsum)):
+            output = replace(other.output, tensor=einsum.name)
+            is_same = replace(other, output=output, reduce_op=einsum.reduce_op) == einsum
+            shapes = {self.cascade.shape(e.name) for e in (einsum, other)}
+            if kinds[einsum.reduce_op] == other.reduce_op and is_same and len(shapes) == 1:
+                self.taken.append(other)
+                return other.output
+        return None
+
+    def largest(self, einsum: Einsum, asked: Access | None) -> list[Step]:
         """The largest values along a variable of the output alone, or their places: one after the other."""
         turns = [v for v in einsum.output.variables if v not in _right(einsum)]
         if len(turns) != 1:
@@ -123,7 +137,7 @@ class _Expansion:
         shape = (rank, *self.added.tensors[values.tensor].ranks)
         left = replace(self.tensor(einsum, "left", ranks=shape), indices=(*plain([turn]), *values.indices))
         is_place = einsum.reduce_op == PLACE_OF_LARGEST
-        other = self.tensor(einsum, "best" if is_place else "place", *kept)
+        other = asked or self.tensor(einsum, "best" if is_place else "place", *kept)
         best, place = (other, einsum.output) if is_place else (einsum.output, other)
         out, less = (self.tensor(einsum, hint, *every) for hint in ("out", "less"))
         following = replace(left, indices=(Affine(((turn, 1),), 1), *values.indices))

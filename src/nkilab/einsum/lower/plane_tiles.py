@@ -24,11 +24,12 @@ from ..plan.context import Context
 from ..plan.reach import leaving
 from ..plan.stage import bytes_around
 from ..plan.storage import Storage
+from .chosen import behind_chosen, chosen_by, in_whole_turns, is_simple
 
 # axes of a tile behind the partitions, and elements of one on a partition
 MOST_AXES, MOST_ELEMENTS = 3, 4096
-# parts in which a turn of a block goes through a tile, and elements of one at least
-PARTS_OF_TURN, LEAST_PART = 4, 512
+# parts in which a turn of a block goes through a tile, each a bank of PSUM or more
+PARTS_OF_TURN = 4
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def planes_for(ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span]) 
     wide = [v for v in dict.fromkeys(v for e in einsums for v in e.variables) if not spans[v].is_point]
     accesses = [a for e in einsums for a in (e.output, *e.accesses)]
     is_watched = ctx.given.is_watched or any(ctx.given.instruction(e.name) for e in einsums)
-    has_more = any(e.is_placed for e in einsums) or not all(map(_is_simple, accesses))
+    has_more = any(e.is_bound for e in einsums) or not all(map(is_simple, accesses))
     is_plain = all(i.plain or not i.variables for a in accesses for i in a.indices)
     if len(wide) < (MOST_AXES if is_plain else 2) or is_watched or has_more:
         return None
@@ -67,18 +68,10 @@ def planes_for(ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span]) 
     return min((p for p in options if p is not None), key=lambda p: p.cost_ns, default=None)
 
 
-def _is_simple(access: Access) -> bool:
-    """Whether all indices count upwards, and each variable stands in one alone."""
-    indices = [i for i in access.indices if isinstance(i, Affine)]
-    variables = [v for i in indices for v in i.variables]
-    is_upwards = len(indices) == len(access.indices) and all(c > 0 for i in indices for _, c in i.terms)
-    return is_upwards and len(set(variables)) == len(variables)
-
-
 def _single(indices: Sequence[Index], spans: Mapping[str, Span], reduced: Container[str]) -> frozenset[str]:
     """Variables without which no index has two of several values: those of sums, and of few values."""
     single: set[str] = set()
-    for index in indices:
+    for index in (i for i in indices if isinstance(i, Affine)):
         wide = [v for v in index.variables if not spans[v].is_point and v not in single]
         single |= set(sorted(wide, key=lambda v: (v not in reduced, spans[v].most))[:-1])
     return frozenset(single)
@@ -113,12 +106,11 @@ def _planes(
     parts = {str(o): prod(spans[v].most for v in o.variables if v in single) for o in written}
     each = {str(a): ctx.bytes_of(ctx.dtypes[a.tensor]) * parts.get(str(a), 1) for a in moved}
     bytes_of_all = 2 * (sum(each.values()) + 4 * len(einsums))
-    edged = [a for a in read if any(part not in i.variables for i in leaving(ctx, a, spans))]
-    around = {(a.tensor, *(str(i) for i in a.affine if part in i.variables)): a for a in edged}
-    kept = sum(bytes_around(ctx, a, spans, part) for a in around.values())
-    room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8 - kept) // bytes_of_all))
-    for sizes in tiles_of_axes(axes, extents, moved, room):
-        parted = _parted(axes, reduced, extents) if turns and not sizes else {}
+    room = max(1, min(MOST_ELEMENTS, int(ctx.room() * 0.8 - _edges(ctx, read, spans, part)) // bytes_of_all))
+    for sizes in in_whole_turns(tiles_of_axes(axes, extents, moved, room), read, part, spans):
+        # what is gathered is brought for all of a tile
+        whole = bool(sizes) or any(a.gathers for a in read)
+        parted = _parted(axes, reduced, extents, ctx.bank) if turns and not whole else {}
         sizes |= parted
         tile = [v for v in axes if sizes.get(v) != 1][-MOST_AXES:]
         cut = {**blocks, **sizes, **{v: 1 for v in axes if v not in tile}}
@@ -129,9 +121,18 @@ def _planes(
     return min(options, key=lambda p: p.cost_ns)
 
 
-def _parted(axes: Sequence[str], reduced: Container[str], extents: Mapping[str, int]) -> dict[str, int]:
+def _edges(ctx: Context, read: Sequence[Access], spans: dict[str, Span], part: str) -> int:
+    """Bytes per partition of blocks with zeros around them."""
+    edged = [a for a in read if any(part not in i.variables for i in leaving(ctx, a, spans))]
+    around = {(a.tensor, *(str(i) for i in a.affine if part in i.variables)): a for a in edged}
+    return sum(bytes_around(ctx, a, spans, part) for a in around.values())
+
+
+def _parted(
+    axes: Sequence[str], reduced: Container[str], extents: Mapping[str, int], least: int
+) -> dict[str, int]:
     """Parts of an axis in which a turn of a block goes through a tile, and engines share it; {} for none."""
-    parts = min(PARTS_OF_TURN, prod(extents.values()) // LEAST_PART)
+    parts = min(PARTS_OF_TURN, prod(extents.values()) // least)
     first = next((v for v in axes if v not in reduced), "")
     return {first: -(-extents[first] // parts)} if first and 1 < parts <= extents[first] else {}
 
@@ -140,24 +141,26 @@ def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) ->
     """Whether an operand or a result lies with a variable on the partitions, or comes there in long rows."""
     wide = [v for v in access.variables if not spans[v].is_point]
     chip = ctx.chip(access.tensor)
-    if not wide:
-        return True
+    if not wide or (access.gathers and any(spans[v].count.value is None for v in wide if v != part)):
+        return not wide
     if chip is not None:
         is_right = chip.part_dim is not None and access.indices[chip.part_dim].plain == part
         return is_right or _is_turned(chip, access, spans, part)
-    is_across = wide != [part] and part in access.indices[-1].variables
+    is_across = wide != [part] and any(part in i.variables for i in behind_chosen(access, "")[-1:])
     return not is_across and not leaving(ctx, access, spans)
 
 
 def is_staged(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> bool:
     """Whether an operand in HBM is transposed on its way, or has zeros around it."""
     wide = [v for v in access.variables if not spans[v].is_point]
-    own = [i for i in access.affine if part in i.variables]
+    own = [i for i in access.indices if isinstance(i, Affine) and part in i.variables]
     # what blocks of partitions read beyond edges is known only to their loop
-    is_alone = [i.terms for i in own] == [((part, 1),)] and (
-        bool(own[0].plain) or spans[part].most <= ctx.lanes
+    is_alone = (
+        not access.gathers
+        and [i.terms for i in own] == [((part, 1),)]
+        and (bool(own[0].plain) or spans[part].most <= ctx.lanes)
     )
-    is_across = wide != [part] and access.indices[-1].plain == part
+    is_across = is_alone and wide != [part] and access.indices[-1].plain == part
     return access.tensor in ctx.storages and is_alone and (is_across or bool(leaving(ctx, access, spans)))
 
 
@@ -193,13 +196,15 @@ def _cost(
         row = size * _run(access, spans, planes)
         cost += total / BYTES_PER_NS + (total / row * ROW_NS if row < SMALL_ROW_BYTES else 0.0)
         cost += prod(t for v, t in trips.items() if v in wide and v not in planes.whole) * TRANSFER_NS
+        for v in chosen_by(access, planes.part, planes.axes):
+            cost += (min(spans[v].most, planes.blocks.get(v, spans[v].most)) - 1) * TRANSFER_NS
     return cost
 
 
 def _run(access: Access, spans: dict[str, Span], planes: Planes) -> int:
     """Elements side by side of what a tile takes of an access."""
     run, cut = 1, {v: n for v, n in planes.blocks.items() if v not in planes.whole}
-    for index in reversed(access.indices):
+    for index in reversed(behind_chosen(access, planes.part)):
         own = (v for v in index.variables if v != planes.part)
         run *= prod(min(spans[v].most, cut.get(v, spans[v].most)) for v in own)
         if planes.part in index.variables or any(v in planes.blocks for v in index.variables):

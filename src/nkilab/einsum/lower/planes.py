@@ -30,6 +30,7 @@ from ..plan.want import Want
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import Cut, View
+from .chosen import chosen, tile_of
 from .plane_tiles import Planes, is_staged
 
 
@@ -110,7 +111,9 @@ class PlaneNest(Nest):
             return Value(view=fetch(self.ctx, Want(operand, self.spans, self.choice.part)), is_column=True)
         ctx, part, storage = self.ctx, self.choice.part, self.ctx.chip(operand.tensor)
         like = [a for e in self.cluster.einsums for a in e.accesses if self.is_beside(a, operand)]
-        if storage is None and not any(is_staged(ctx, a, self.base, part) for a in like):
+        if operand.gathers:
+            operand, storage = chosen(self, operand, self.planes.axes)
+        elif storage is None and not any(is_staged(ctx, a, self.base, part) for a in like):
             storage = self.loaded(operand, like)
         elif storage is None or part != storage.part_variable(operand):
             edges = {v for a in like for i in leaving(ctx, a, self.base) for v in i.variables}
@@ -270,6 +273,11 @@ class PlaneNest(Nest):
         if elements != prod(spans[v].most for v in output.variables if v != self.choice.part) * len(writers):
             writers, parts = [einsum], set()
             axes = [self.axis(output, n, *constants([output], n), is_exact=True) for n in numbers]
+        order = [v for v in output.variables if v != self.choice.part and not spans[v].is_point]
+        lying = tile_of(value, hbm) if order == [*self.planes.axes] and not parts else None
+        if lying is not None and writers == [einsum]:
+            self.ctx.build.add(nodes.Store(self.in_hbm(hbm, axes), lying))
+            return hbm.changed()
         if writers[0] is einsum:
             with self.ctx.build.hoisted(self.depth if parts else self.ctx.build.depth):
                 self.results[einsum.name] = self.block(f"{einsum.name.lower()}_out", axes, hbm.buffer.dtype)

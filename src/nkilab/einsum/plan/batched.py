@@ -87,7 +87,9 @@ def _sides(nest: Contraction, variable: str) -> Iterator[tuple[tuple[str, int], 
     yield whole_sides
     if _is_last(nest, variable):
         for count in range(1, len(whole_sides) + 1):
-            cut = tuple((v, lanes if n % lanes == 0 else n) for v, n in whole_sides[:count])
+            # what divides an extent and fills at least half of the partitions
+            parts = range(lanes, lanes // 2 - 1, -1)
+            cut = tuple((v, next((m for m in parts if n % m == 0), n)) for v, n in whole_sides[:count])
             yield (*cut, *whole_sides[count:])
 
 

@@ -108,6 +108,9 @@ def _way(loop: Loop, statement: Moved) -> Transfer | None:
     far, tile = _sides(statement)
     if far.is_turned and not far.order and far.folded is None and len(far.cuts) == 2:
         far = replace(far, is_turned=False, order=(1, 0))
+    if far.is_turned and len(far.index) > len(far.buffer.shape):
+        # a column, with an axis of one in front
+        far = replace(far, index=far.index[1:], is_turned=False)
     moving = [n for n, i in enumerate(far.index) if loop.variable in nodes.names_in([i])]
     seen, has_row = _labels(far), far.repeat is not None
     own = [n for n, i in enumerate(tile.index) if isinstance(i, Cut)]

@@ -210,10 +210,13 @@ class Context:
         """Have a tensor lie where the one does that it is a view of."""
         shape, source = self.cascade.shape(einsum.name), self.hbm(einsum.reads[0])
         assert source is not None, f"{einsum.reads[0]} has no place in HBM"
-        base = source.buffer.base or source.buffer
-        name = self.build.fresh(f"{einsum.name.lower()}_view")
+        assert not source.buffer.window, f"the rows of {einsum.reads[0]} overlap"
+        base, read = source.buffer.base or source.buffer, einsum.accesses[0]
+        name, is_reshape = self.build.fresh(f"{einsum.name.lower()}_view"), all(i.plain for i in read.affine)
+        steps = [tuple(i.coefficient(v) for i in read.affine) for v in einsum.output.variables]
+        view = replace(base, name=name, shape=shape, base=base, window=() if is_reshape else tuple(steps))
         with self.build.hoisted(0):
-            self.build.allocated(view := replace(base, name=name, shape=shape, base=base))
+            self.build.allocated(view)
         self.storages[einsum.name] = [replace(in_hbm(view, len(shape)), depth=source.depth)]
         self.homes[einsum.name], self.dtypes[einsum.name] = "hbm", base.dtype
 
@@ -225,14 +228,8 @@ class Context:
         extents, dims, bases = (tuple(axes[0]), tuple(axes[1]), tuple(axes[2]))
         shape, has_blocks = tile_shape(extents, dims, self.lanes, copies)
         self.made.append(Made(tensor, memory, dims, self.build.turns))
-        buffer = self.build.buffer(
-            hint or f"{tensor.lower()}_tile",
-            shape,
-            dtype or self.dtypes[tensor],
-            memory,
-            "sum" if memory == PSUM else "tile",
-            tensor,
-        )
+        name, dtype = hint or f"{tensor.lower()}_tile", dtype or self.dtypes[tensor]
+        buffer = self.build.buffer(name, shape, dtype, memory, "sum" if memory == PSUM else "tile", tensor)
         return Storage(buffer, dims, bases, has_blocks, self.build.depth, copies=copies)
 
     def temporary(

@@ -50,18 +50,12 @@ def _parted(maker: Einsum, reader: Einsum, cascade: Cascade) -> tuple[Einsum, Op
     """The sum over what is left of a product without its factor, and that factor, in the sum's variables."""
     if maker.name in cascade.outputs or sum(e.name == maker.name for e in cascade.einsums) > 1:
         return None
-    if maker.map_op not in ("multiply", "divide") or maker.reduce_op or maker.condition:
+    is_pair = maker.map_op in ("multiply", "divide") and len(maker.operands) == 2
+    if not is_pair or maker.reduce_op or maker.condition:
         return None
-    if len(maker.operands) != 2:
-        return None
-    if (
-        reader.map_op != "multiply"
-        or reader.reduce_op != "add"
-        or reader.condition
-        or len(reader.accesses) != 2
-        or len(set(reader.reads)) != 2
-        or sum(e.name == reader.name for e in cascade.einsums) > 1
-    ):
+    is_sum = (reader.map_op, reader.reduce_op) == ("multiply", "add") and not reader.condition
+    is_sum = is_sum and sum(e.name == reader.name for e in cascade.einsums) == 1
+    if not is_sum or not len(reader.accesses) == len({*reader.reads}) == 2:
         return None
     access = next(a for a in reader.accesses if a.tensor == maker.name)
     names = names_of(maker.output, access)

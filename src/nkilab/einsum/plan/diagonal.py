@@ -150,9 +150,8 @@ class Diagonal:
 
 def diagonal_of(ctx: Context, einsum: Einsum, around: dict[str, Span]) -> Diagonal | None:
     """An Einsum as a sum of products with diagonal matrices; None if it is none, or VectorE is as fast."""
-    if einsum.map_op != "multiply" or einsum.reduce_op != "add" or einsum.condition or not einsum.reduced:
-        return None
-    if len(einsum.operands) != 2 or len(einsum.accesses) != 2 or any(a.gathers for a in einsum.accesses):
+    is_pair = einsum.is_product and len(einsum.operands) == len(einsum.accesses) == 2
+    if not is_pair or not einsum.reduced:
         return None
     spans = ctx.spans(einsum, around)
     for rows, factors in (einsum.accesses, einsum.accesses[::-1]):

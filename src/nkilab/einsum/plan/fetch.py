@@ -367,63 +367,75 @@ def _loaded_turned(ctx: Context, want: Want, storage: Storage) -> View:
     return tile
 
 
-def _gathered(ctx: Context, want: Want) -> View:
-    """Rows that other tensors choose, one per partition: of all axes up to the last that chooses, joined."""
-    access, table = want.access, ctx.hbm(want.access.tensor)
-    assert table is not None, f"{access} is gathered from a tile"
-    last = last_chosen(access, want.part)
-    at = positions(Access(access.tensor, access.indices[last + 1 :]), want.spans)
-    if at and not any(isinstance(i, Cut) for i in at):
-        spare = at.pop()
-        assert isinstance(spare, At)
-        at.append(Cut(spare.at, expr(1)))
-    rows = want.rows
-    view = ctx.tile(f"{access.tensor.lower()}_rows", rows, want.columns, table.buffer.dtype)
-    joined = (*[At(ZERO)] * last, Cut(ZERO, rows.count), *at)
-    chosen = _chosen_rows(ctx, want, table.buffer.shape[: last + 1])
-    ctx.build.add(nodes.Gather(view, View(table.buffer, joined), last, chosen))
+def _gathered(ctx: Context, operand: Want) -> View:
+    """Rows that other tensors choose as a tile of its own."""
+    dtype = ctx.dtypes[operand.access.tensor]
+    view = ctx.tile(f"{operand.access.tensor.lower()}_rows", operand.rows, operand.columns, dtype)
+    gather(ctx, operand, view)
     return view
 
 
+def gather(ctx: Context, operand: Want, into: View) -> None:
+    """Bring rows that other tensors choose, one per partition: of all axes up to the last chosen, joined.
+
+    Where no partition has an index of its own, they are a slice.
+    """
+    access, table = operand.access, ctx.hbm(operand.access.tensor)
+    assert table is not None, f"{access} is gathered from a tile"
+    last = last_chosen(access, operand.part)
+    is_slice = operand.has(operand.part) and max(_axes_of(access, operand.part)) > last
+    first, behind = At(ZERO) if is_slice else Cut(ZERO, operand.rows.count), access.indices[last + 1 :]
+    at = positions(Access(access.tensor, behind), operand.spans)
+    if at and len(into.cuts) > sum(isinstance(i, Cut) for i in (first, *at)):
+        *_, spare = (n for n, i in enumerate(at) if isinstance(i, At))
+        at[spare] = Cut(at[spare].at, expr(1))  # type: ignore[union-attr]
+    before = sum(isinstance(i, Cut) for i in at[: _axes_of(access, operand.part)[-1] - last - 1]) * is_slice
+    order = (before, *(n for n in range(len(into.cuts)) if n != before)) if before else ()
+    chosen = _chosen_rows(
+        ctx, replace(operand, part="") if is_slice else operand, table.buffer.shape[: last + 1]
+    )
+    source = View(table.buffer, (*[At(ZERO)] * last, first, *at), order=order)
+    ctx.build.add(nodes.Gather(into, source, last, chosen))
+
+
+def _axes_of(access: Access, variable: str) -> list[int]:
+    """The axes whose indices have a variable; the one before all where none has."""
+    return [n for n, i in enumerate(access.indices) if variable in i.variables] or [-1]
+
+
 def last_chosen(access: Access, part: str) -> int:
-    """The last axis of an access along which each partition has an index of its own."""
-    return max(n for n, i in enumerate(access.indices) if isinstance(i, Gather) or part in i.variables)
+    """The last axis of an access that is joined to those before to be chosen from.
+
+    Along it each partition has an index of its own, or else the index that all partitions have is last.
+    """
+    last, own = max(n for n, i in enumerate(access.indices) if isinstance(i, Gather)), _axes_of(access, part)
+    is_slice = last < own[0] < len(access.indices) - 1
+    return last if is_slice else max(last, *own)
 
 
-def _chosen_rows(ctx: Context, want: Want, joined: tuple[Whole, ...]) -> View:
+def _chosen_rows(ctx: Context, operand: Want, joined: tuple[Whole, ...]) -> View:
     """The column of rows that are gathered, counted over axes that are joined, in 32-bit integers."""
     size, start, across, total = 1, ZERO, 0, None
-    for index, extent in zip(want.access.indices[len(joined) - 1 :: -1], joined[::-1], strict=True):
+    for index, extent in zip(operand.access.indices[len(joined) - 1 :: -1], joined[::-1], strict=True):
         if isinstance(index, Affine):
-            start += sum((want.spans[v].start * c for v, c in index.terms), expr(index.constant)) * size
-            across += index.coefficient(want.part) * size
+            start += sum((operand.spans[v].start * c for v, c in index.terms), expr(index.constant)) * size
+            across += index.coefficient(operand.part) * size
         else:
-            chosen = fetch(ctx, Want(index.access, want.spans, want.part, ""))
-            is_integer = chosen.buffer.dtype in ("int32", "uint32")
-            chosen = chosen if is_integer else _integers(ctx, want, chosen)
-            chosen = chosen if size == 1 else _whole_numbers(ctx, want, chosen, "multiply", ZERO + size)
-            total = chosen if total is None else _added(ctx, want, total, "add", chosen)
+            chosen = fetch(ctx, Want(index.access, operand.spans, operand.part, ""))
+            own = chosen.buffer.dtype
+            chosen = in_sbuf(ctx, chosen, own if own in ("int32", "uint32") else "int32", "chosen")
+            chosen = chosen if size == 1 else _combined(ctx, operand, chosen, "multiply", (ZERO + size, 0))
+            total = chosen if total is None else _combined(ctx, operand, total, "add", chosen)
         size *= expr(extent).value or 1
     assert total is not None
-    return total if start == ZERO and not across else _whole_numbers(ctx, want, total, "add", start, across)
+    return total if start == ZERO and not across else _combined(ctx, operand, total, "add", (start, across))
 
 
-def _integers(ctx: Context, want: Want, column: View) -> View:
-    """A column as 32-bit integers."""
-    result = ctx.tile("chosen", want.rows, whole(1), "int32")
-    ctx.build.add(nodes.Copy(result, column))
-    return result
-
-
-def _whole_numbers(ctx: Context, want: Want, column: View, op: str, start: Expr, across: int = 0) -> View:
-    """A column of whole numbers, combined with start + across * partition."""
-    other = ctx.tile("rows", want.rows, whole(1), "int32")
-    ctx.build.add(nodes.Count(other, start, across, 0))
-    return _added(ctx, want, column, op, other)
-
-
-def _added(ctx: Context, want: Want, left: View, op: str, right: View) -> View:
-    """Two columns of 32-bit integers combined: GpSimdE does it exactly."""
-    result = ctx.tile("rows", want.rows, whole(1), "int32")
+def _combined(ctx: Context, operand: Want, left: View, op: str, right: View | tuple[Expr, int]) -> View:
+    """A column of 32-bit integers with another, or with start + across * partition, exactly: on GpSimdE."""
+    if not isinstance(right, View):
+        (start, across), right = right, ctx.tile("rows", operand.rows, whole(1), "int32")
+        ctx.build.add(nodes.Count(right, start, across, 0))
+    result = ctx.tile("rows", operand.rows, whole(1), "int32")
     ctx.build.add(nodes.Combine(result, left, op, right, "gpsimd"))
     return result

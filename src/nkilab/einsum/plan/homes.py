@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
@@ -11,7 +11,7 @@ from ..roofline import is_contraction
 from ..tree.expr import name_of
 from ..tree.nodes import PSUM
 from .build import Span, point
-from .choose import ROW_NS
+from .choose import ROW_NS, SMALL_ROW_BYTES
 from .context import Context
 from .groups import Group, einsums_of
 from .knobs import SMALLER_SHARES
@@ -86,6 +86,15 @@ class Homes:
                 found[tensor] = stage(ctx, access, spans, part, ctx.dtypes[tensor])
                 ctx.storages[tensor].insert(0, found[tensor])
         return found
+
+    def release(self, group: Group, later: Container[str]) -> None:
+        """Count what stays on chip between loops no more once none reads it."""
+        ctx = self.ctx
+        for name in {t for e in group.einsums for t in e.reads if t not in later} & ctx.resident:
+            for tile in [s for s in ctx.storages.get(name, ()) if not s.is_hbm]:
+                ctx.storages[name].remove(tile)
+                ctx.build.scopes[0].bytes -= ctx.build.bytes_of(tile.buffer)
+            ctx.resident.remove(name)
 
     def settle_homes(self, group: Group, later: set[str], is_trivial: bool, blocks: dict[str, int]) -> None:
         """Decide where results of a group lie: on chip as far as there is room, else in HBM."""
@@ -221,13 +230,17 @@ class Homes:
             crowd = _fullest(near, lives)
         return far
 
-    def tiled_by(self, group: Group, shared: Sequence[str], products: Sequence[Einsum]) -> str:
+    def tiled_by(
+        self, group: Group, shared: Sequence[str], products: Sequence[Einsum], single: Mapping[str, int]
+    ) -> str:
         """The variable over whose tiles a group shares a loop; "" for none, where that moves far less."""
         ctx, last = self.ctx, group.einsums[-1]
         blocks = {v: self.group_block(group, v, ctx.cascade.extent(v, last), products) for v in shared}
-        computed = sum(self.units.cost_ns(e, {}) for e in products)
+        # what is gathered waits for those that issue transfers, whatever else is computed
+        is_gathered = any(a.gathers for e in group.einsums for a in e.accesses)
+        computed = 0.0 if is_gathered else sum(self.units.cost_ns(e, {}) for e in products)
         options = [*shared, ""]
-        moved = (self.moved_ns(group, products, v, blocks.get(v, 1)) for v in options)
+        moved = (self.moved_ns(group, products, v, {**single, v: blocks.get(v, 1)}) for v in options)
         costs = [max(computed, ns) for ns in moved] if products else []
         if costs and costs[-1] * MUCH_MORE < costs[0]:
             options, costs = [*options[-1:], *options[:-1]], [*costs[-1:], *costs[:-1]]
@@ -255,10 +268,12 @@ class Homes:
                 return block
         return ctx.lanes
 
-    def moved_ns(self, group: Group, products: Sequence[Einsum], variable: str, block: int) -> float:
+    def moved_ns(
+        self, group: Group, products: Sequence[Einsum], variable: str, blocks: Mapping[str, int]
+    ) -> float:
         """Time of the transfers of a group in tiles of a variable, "" for none, of that many elements."""
         ctx, last, moved = self.ctx, group.einsums[-1], 0.0
-        turns = -(-ctx.cascade.extent(variable, last) // block) if variable else 1
+        turns = -(-ctx.cascade.extent(variable, last) // blocks[variable]) if variable else 1
         operands = {a.tensor: a for e in products for a in e.accesses if a.tensor in ctx.cascade.inputs}
         for tensor, access in operands.items():
             size = prod(ctx.cascade.shape(tensor)) * ctx.bytes_of(ctx.dtypes[tensor])
@@ -266,10 +281,21 @@ class Homes:
             moved += size * (1 if is_near else turns)
         units = self.units.units(group.einsums)
         read = {t for u in units for e in u for t in e.reads if t not in {o.name for o in u}}
-        sizes = {e.name: self.tile_bytes(e, {variable: block}) for e in group.einsums if e.name in read}
+        sizes = {e.name: self.tile_bytes(e, blocks) for e in group.einsums if e.name in read}
         far = self.without_room(sizes, 2 if variable else 1, self.lives(group))
         moved += sum(prod(ctx.cascade.shape(n)) * 4 * 2 for n in far)
-        return moved / float(ctx.machine["hbm_bytes_per_ns"])
+        gathered_ns = sum(self.gathered_ns(e, variable, blocks[variable]) for e in group.einsums)
+        return moved / float(ctx.machine["hbm_bytes_per_ns"]) + gathered_ns
+
+    def gathered_ns(self, einsum: Einsum, variable: str, block: int) -> float:
+        """What tiles of a variable, which cut rows short, have gathers cost besides moving bytes."""
+        ctx, cost = self.ctx, 0.0
+        for access in (a for a in einsum.accesses if a.gathers):
+            extents = {v: ctx.cascade.extent(v, einsum) for v in access.variables}
+            row = {**extents, "": 1, variable: block}[access.indices[-1].plain]
+            rows, size = prod(extents.values()) / row, row * ctx.bytes_of(ctx.dtypes[access.tensor])
+            cost += rows / ctx.lanes * ctx.machine["dma_issue_ns"] + rows * ROW_NS * (size < SMALL_ROW_BYTES)
+        return cost
 
     def readers(self, tensor: str) -> Iterator[Einsum]:
         """The Einsums that read a tensor, or a view of it."""
@@ -338,7 +364,7 @@ class Homes:
                 axes = {a for a, i in enumerate(einsum.output.indices) if block.variable in i.variables}
                 self.ctx.barred.setdefault(einsum.name, set()).update(axes)
 
-    def tile_bytes(self, einsum: Einsum, blocks: dict[str, int]) -> int:
+    def tile_bytes(self, einsum: Einsum, blocks: Mapping[str, int]) -> int:
         """Bytes per partition of what a group holds of a tensor."""
         shape = self.ctx.cascade.shape(einsum.name)
         size = self.ctx.bytes_of(self.ctx.chip_dtypes.get(einsum.name, "float32"))

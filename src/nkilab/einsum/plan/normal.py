@@ -91,13 +91,7 @@ def paired(einsum: Einsum, added: Additions, picker: Picker, machine: Machine | 
     found: list[Einsum] = []
     # with what is declared below, of which the next pair may be
     cascade = replace(added.cascade, tensors=added.tensors)
-    while len(einsum.accesses) > 2 and einsum.map_op == "multiply" and einsum.reduce_op == "add":
-        if (
-            einsum.condition
-            or len(einsum.accesses) != len(einsum.operands)
-            or any(a.gathers for a in einsum.accesses)
-        ):
-            break
+    while einsum.is_product and len(einsum.operands) == len(einsum.accesses) > 2:
         options = _options(einsum, cascade, machine if len(einsum.accesses) <= MOST_FACTORS else None)
         if not options:
             break

@@ -77,14 +77,8 @@ def product_of(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> Product 
 
 def products_for(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> list[Product]:
     """All ways in which TensorE can compute an Einsum, the cheapest first."""
-    if (
-        einsum.reduce_op != "add"
-        or einsum.map_op not in ("multiply", "")
-        or not 1 <= len(einsum.accesses) <= 2
-        or einsum.positions
-    ):
-        return []
-    if any(a.gathers for a in einsum.accesses):
+    is_sum = einsum.reduce_op == "add" and einsum.map_op in ("multiply", "") and not einsum.positions
+    if not is_sum or not 1 <= len(einsum.accesses) <= 2 or any(a.gathers for a in einsum.accesses):
         return []
     types = {ctx.dtypes[a.tensor] for a in einsum.accesses}
     if any("int" in t and t not in SMALL_INTEGERS for t in types):

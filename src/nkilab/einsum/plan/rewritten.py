@@ -12,13 +12,14 @@ from ..rewrite.chunks import with_chunks
 from ..rewrite.decays import is_decay
 from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.filters import with_sums_over_filters
+from ..rewrite.gathered import with_chosen_operands
 from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.recurrences import with_first_values
 from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.scan_parts import scans_of_few_rows, with_scans_in_parts
-from ..rewrite.splits import with_columns, with_split_ranks
-from ..rewrite.views import with_matrices_between, with_views
-from ..rewrite.window_rows import with_windows_as_rows
+from ..rewrite.splits import with_chosen_columns, with_columns, with_split_ranks
+from ..rewrite.views import with_matrices_before_products, with_matrices_between, with_views
+from ..rewrite.window_rows import with_overlapping_rows, with_windows_as_rows
 from .knobs import Picker
 from .normal import has_few_rows, live, pairs
 
@@ -55,23 +56,29 @@ def _as_matrices(
 
 
 REWRITES: Mapping[str, Rewrite] = {
+    "what indices choose as tensors of their own": lambda cascade, _: with_chosen_operands(cascade),
+    "indices in columns, some for each lane": with_chosen_columns,
     "sums over filters": lambda cascade, _: with_sums_over_filters(cascade),
     "results in strides collected on chip": lambda cascade, _: with_collected_results(cascade),
     "recurrences in chunks, as products": _with_operands(with_chunks),
     "scans of few rows in parts": _with_operands(with_scans_in_parts),
     "small operands along ranks that they lack": lambda cascade, _: with_repeated_operands(cascade),
+    "windows that overlap as rows of a view": lambda cascade, _: with_overlapping_rows(cascade),
     "windows as rows of a matrix": with_windows_as_rows,
     "batches of products before their matrices": lambda cascade, _: with_batches_first(cascade),
     "results of windows with their rows last": lambda cascade, _: with_windows_last(cascade),
     "few rows in parts, one for each lane": _in_lanes,
     "axes in the parts that indices name": lambda cascade, _: with_split_ranks(cascade),
+    "what products read in parts as matrices": with_matrices_before_products,
     "products between products as matrices": _as_matrices,
     "ranks that windows keep apart as one behind them": with_views,
     "lanes of a block in columns": with_columns,
 }
 # those that are made unless the timing model has them slower
 MADE = (
+    "what indices choose as tensors of their own",
     "sums over filters",
+    "windows that overlap as rows of a view",
     "ranks that windows keep apart as one behind them",
 )
 

@@ -58,9 +58,7 @@ def stacked_over(ctx: Context, einsum: Einsum, product: Product, spans: dict[str
     depth = spans[product.over].count.value
     if depth is None or einsum.condition or depth * LEAST_COPIES > ctx.lanes:
         return None
-    if product.left is None or product.right is None:
-        return None
-    if not _may_be_stacked(ctx, product):
+    if product.left is None or product.right is None or not _may_be_stacked(ctx, product):
         return None
     found = [
         v

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -164,17 +164,8 @@ class Lowering:
 
     def lower_group(self, group: Group, later: set[str]) -> None:
         """Open the loops of a group and lower its steps in them."""
-        ctx, last = self.ctx, group.einsums[-1]
-        for stencil in (s for s in self.stencils if any(t is s.block for t in group.steps)):
-            StencilNest(ctx, stencil).lower()
-            return
-        if any(step in s.copies for s in self.stencils for step in group.steps):
-            return
-        if last.name in self.edges:
-            self.copy_edged(last.name)
-            return
-        if last.name in ctx.cascade.views:
-            ctx.view(last)
+        ctx = self.ctx
+        if self.is_placed(group):
             return
         self.group, self.later, self.units.points = group, later, ()
         self.units.totals = {id(e) for e in group.totals(group.shared)}
@@ -202,21 +193,26 @@ class Lowering:
         while ctx.ended:
             ctx.ended.pop(0)()
         self.tell(group, loops)
-        self.release(group, later)
+        self.homes.release(group, later)
         # tiles that lay in the loops are gone, and what lies in HBM lies outside of them
         for tensor in set() if is_trivial else {e.name for e in group.einsums} - ctx.resident:
             ctx.storages[tensor] = [s for s in ctx.storages.get(tensor, ()) if s.is_hbm]
             for hbm in ctx.storages[tensor]:
                 hbm.depth = 0
 
-    def release(self, group: Group, later: Container[str]) -> None:
-        """Count what stays on chip between loops no more once none reads it."""
-        ctx = self.ctx
-        for name in {t for e in group.einsums for t in e.reads if t not in later} & ctx.resident:
-            for tile in [s for s in ctx.storages.get(name, ()) if not s.is_hbm]:
-                ctx.storages[name].remove(tile)
-                ctx.build.scopes[0].bytes -= ctx.build.bytes_of(tile.buffer)
-            ctx.resident.remove(name)
+    def is_placed(self, group: Group) -> bool:
+        """Whether a group is a stencil, a copy or a view in HBM: it is lowered without loops around it."""
+        name = group.einsums[-1].name
+        for stencil in (s for s in self.stencils if any(t is s.block for t in group.steps)):
+            StencilNest(self.ctx, stencil).lower()
+            return True
+        if any(step in s.copies for s in self.stencils for step in group.steps):
+            return True
+        if name in self.edges:
+            self.copy_edged(name)
+        elif name in self.ctx.cascade.views:
+            self.ctx.view(group.einsums[-1])
+        return name in self.edges or name in self.ctx.cascade.views
 
     def are_along(self, totals: Sequence[Einsum], loops: Sequence[tuple[str, int, int]]) -> bool:
         """Whether turns of the loops around a group each add their part to sums over all of them."""
@@ -298,7 +294,7 @@ class Lowering:
             rest = []
         loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
         ctx = self.ctx
-        tiled = self.homes.tiled_by(group, rest, products) if rest else ""
+        tiled = self.homes.tiled_by(group, rest, products, dict.fromkeys(single, 1)) if rest else ""
         is_tiled = bool(single) or given.is_watched
         by_value = "" if is_tiled else self.homes.by_value(group, shared)
         if by_value:

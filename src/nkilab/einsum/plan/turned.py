@@ -37,17 +37,11 @@ def turned_once(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -
 
 def _is_turned(matrix: Access, einsum: Einsum, turn: str) -> bool:
     """Whether an operand is a matrix that is multiplied with a vector, summed over its last axis."""
-    is_product = (einsum.map_op, einsum.reduce_op) == ("multiply", "add") and not einsum.condition
     own, names = {*einsum.output.variables} - {turn}, [i.plain for i in matrix.indices]
     others = {v for a in einsum.accesses if a is not matrix for v in a.variables}
-    is_matrix = (
-        is_product
-        and len(names) == 2
-        and names[1] in einsum.reduced
-        and names[0] in own
-        and turn not in names
-    )
-    return is_matrix and len(einsum.operands) == len(einsum.accesses) == 2 and not others & own
+    is_matrix = len(names) == 2 and names[0] in own and names[1] in einsum.reduced and turn not in names
+    is_pair = einsum.is_product and len(einsum.operands) == len(einsum.accesses) == 2
+    return is_matrix and is_pair and not others & own
 
 
 def _is_large(cascade: Cascade, tensor: str, dtypes: Mapping[str, str], machine: Machine) -> bool:

@@ -112,8 +112,7 @@ def _bound(cascade: Cascade) -> set[str]:
 
 def is_sum(einsum: Einsum) -> bool:
     """Whether an Einsum is a sum of products of two tensors."""
-    is_sum = (einsum.map_op, einsum.reduce_op) == ("multiply", "add") and not einsum.is_placed
-    return is_sum and len(einsum.accesses) == 2 == len({*einsum.reads})
+    return einsum.is_product and len(einsum.accesses) == 2 == len({*einsum.reads})
 
 
 def _order(einsum: Einsum, access: Access, batch: Sequence[str]) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ def with_sums_over_filters(cascade: Cascade) -> Cascade:
 def _over_filter(einsum: Einsum, added: Additions) -> list[Einsum]:
     """The sums over a filter, for each rest of the place in the result; itself if none is shorter."""
     is_named = all(isinstance(name, str) for index in einsum.indices for name, _ in index.terms)
-    if einsum.is_placed or not is_named or (einsum.map_op, einsum.reduce_op) != ("multiply", "add"):
+    if not einsum.is_product or not is_named:
         return [einsum]
     shape, sizes = added.cascade.shape, added.cascade.sizes
     axes = [(i.at(sizes), n) for a in einsum.accesses for i, n in zip(a.affine, shape(a.tensor), strict=True)]

@@ -37,13 +37,29 @@ def with_columns(cascade: Cascade, partitions: int) -> Cascade:
     for block in cascade.blocks:
         ranks = {v for e in block.body for v in e.variables if v != block.variable}
         axis = next((a for e, a, i in uses if e in block.body and {i.plain} == ranks), None)
-        size = cascade.shape(axis[0])[axis[1]] if axis else 1
-        rows = max(n for n in range(1, partitions + 1) if size % n == 0)
-        steps = (1, size // rows)
-        axes = _together(cascade, uses, axis, steps) if axis and partitions < rows * 2 < size * 2 else None
-        if axes:
-            return split(cascade, axes, steps)
+        other = _in_lanes(cascade, axis, partitions) if axis else None
+        if other is not None:
+            return other
     return cascade
+
+
+def with_chosen_columns(cascade: Cascade, partitions: int) -> Cascade:
+    """The cascade with ranks along which indices lie as lanes and columns: each lane has some of its own."""
+    gathers = (g.access for e in cascade.einsums for a in e.accesses for g in a.gathers)
+    for axis in ((access.tensor, 0) for access in gathers if len(access.indices) == 1):
+        other = _in_lanes(cascade, axis, partitions)
+        if other is not None:
+            return with_chosen_columns(other, partitions)
+    return cascade
+
+
+def _in_lanes(cascade: Cascade, axis: Axis, partitions: int) -> Cascade | None:
+    """The cascade with an axis as lanes and columns; None where that leaves many lanes without any."""
+    size = cascade.shape(axis[0])[axis[1]]
+    rows = max(n for n in range(1, partitions + 1) if size % n == 0)
+    steps, is_worth = (1, size // rows), partitions < rows * 2 < size * 2
+    axes = _together(cascade, list(_uses(cascade)), axis, steps) if is_worth else None
+    return split(cascade, axes, steps) if axes else None
 
 
 def _uses(cascade: Cascade) -> Iterator[Use]:

@@ -5,6 +5,7 @@
 Operands that are a part of a tensor are copied before.
 
 `Z[i, j, z] = P[i, a, j, b] . C[a, b, z]` is a product of matrices of `P'[a, b, i, j]`, which P is made as.
+What products alone read in parts, and all that it is computed of, is a matrix before a view.
 """
 
 from __future__ import annotations
@@ -71,24 +72,33 @@ def _is_between(tensor: str, cascade: Cascade) -> bool:
     return is_one and _is_product(makers[0])
 
 
+def with_matrices_before_products(cascade: Cascade, partitions: int) -> Cascade:
+    """The cascade with what products alone read in parts as matrices, and so all that it is computed of."""
+    inner = {t for t in cascade.written if t not in cascade.outputs and t not in cascade.derived}
+    readers = [(e, t) for e in cascade.einsums for t in {*e.reads} & inner]
+    parted = {t for _, t in readers} - {t for e, t in readers if not _is_product(e)}
+    return viewing(cascade, partitions, parted, is_before=True)
+
+
 def _is_product(einsum: Einsum) -> bool:
     """Whether a result is the product of two tensors, each of its axes a variable of one of them."""
     names = [i.plain for i in einsum.output.indices]
     return is_sum(einsum) and all(names) and {*names} <= {v for a in einsum.accesses for v in a.variables}
 
 
-def viewing(cascade: Cascade, partitions: int, apart: Set[str]) -> Cascade:
-    """The cascade with views in place of some operands, and ranks joined behind them."""
+def viewing(cascade: Cascade, partitions: int, apart: Set[str], *, is_before: bool = False) -> Cascade:
+    """The cascade with views in place of some operands, and ranks joined behind them, or before them."""
     added, cuts, steps = Additions(cascade), dict[str, _Cut](), list[Step]()
     bound = {e.name for block in cascade.blocks for e in block.body}
     bound |= {t for t in apart if sum(e.name == t for e in cascade.einsums) > 1}
+    bound |= {t for t, derived in cascade.derived.items() if derived.kind is Kind.OVERLAP}
     apart = apart - bound
     for step in cascade.steps:
         is_free = isinstance(step, Einsum) and not step.recurrence and not _is_made(step.name, cascade)
         if isinstance(step, Einsum) and is_free and not any(a.gathers for a in step.every_access):
             step = step.reading(partial(_viewed, step, apart, added, cuts))
         steps.append(step)
-    kept = {c.access.tensor for c in cuts.values()}
+    kept = {name if is_before else c.access.tensor for name, c in cuts.items()}
     return _written(with_joined_ranks(added.applied(tuple(steps)), partitions, kept), cascade, cuts)
 
 
@@ -115,10 +125,8 @@ def _viewed(
     is_plain = all([c for _, c in i.terms] == [1] for i in access.affine)
     if access.tensor not in apart or not is_plain or len(names) < len(access.indices):
         return access
-    sizes, ranks = (
-        tuple(added.extent(v, einsum) for v in names),
-        tuple(added.rank_of(v, einsum) for v in names),
-    )
+    sizes = tuple(added.extent(v, einsum) for v in names)
+    ranks = tuple(added.rank_of(v, einsum) for v in names)
     same = (n for n, c in cuts.items() if (c.access.tensor, c.sizes) == (access.tensor, sizes))
     name = next((n for n in same if [i.constant for i in cuts[n].access.affine] == constants), "")
     if not name:
@@ -131,11 +139,15 @@ def _written(joined: Cascade, before: Cascade, cuts: Mapping[str, _Cut]) -> Casc
     """A cascade with its views written, and without those in which no ranks are joined."""
     added, writers = Additions(joined), dict[str, list[Step]]()
     for name, cut in cuts.items():
-        if cut.sizes == joined.shape(name):
+        shape = joined.shape(cut.access.tensor)
+        is_changed = shape != before.shape(cut.access.tensor)
+        if cut.sizes == joined.shape(name) and not is_changed:
             del added.tensors[name], added.derived[name]
             continue
         source, copies = Access(cut.access.tensor, plain(cut.access.variables)), list[Einsum]()
-        if cut.access != source or before.shape(source.tensor) != cut.sizes:
+        if is_changed:
+            source = replace(source, indices=joined_indices(source.variables, cut.sizes, shape))
+        elif cut.access != source or shape != cut.sizes:
             copy = added.tensor(f"{source.tensor}_part", cut.ranks, source.tensor, Kind.WINDOW)
             source = replace(source, tensor=copy)
             copies = [Einsum(source, (cut.access,))]

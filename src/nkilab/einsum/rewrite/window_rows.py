@@ -2,6 +2,9 @@
 
 `Z[p, q, k] = X[c, 4*p + r, 4*q + s] . F[c, r, s, k]` sums over rows of a few values, far apart.
 With `P[p, q, 16*c + 4*r + s] = X[c, 4*p + r, 4*q + s]` it is one sum over all values of a window.
+
+Frames, `Y[t, f] = X[160*t + n] . C[f, n]`, need no copy: `F[t, n] = X[160*t + n]` lies in HBM already, its
+rows 160 elements apart, and TensorE sums over an index of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from dataclasses import replace
 from math import prod
 
 from ..language.additions import Additions
-from ..language.ast import Access, Cascade, Einsum, Kind, Step, plain
+from ..language.ast import Access, Cascade, Einsum, Kind, Operand, Step, plain
 from .batch_order import is_sum
 from .views import viewing
 
@@ -28,15 +31,39 @@ def with_windows_as_rows(cascade: Cascade, partitions: int) -> Cascade:
             weights = next(a for a in step.accesses if a is not image)
             names += [i.plain for i in weights.indices if i.plain in step.reduced]
             ranks = tuple(added.rank_of(v, step) for v in names)
-            apart = Access(
-                added.tensor(f"{image.tensor}_windows", ranks, image.tensor, Kind.WINDOW), plain(names)
-            )
-            windows.add(apart.tensor)
+            name = added.tensor(f"{image.tensor}_windows", ranks, image.tensor, Kind.WINDOW)
+            windows.add(name)
+            apart = Access(name, plain(names))
             steps.append(Einsum(apart, (image,)))
             operands = tuple(apart if o is image else o for o in step.operands)
             step = replace(step, operands=operands, before=step.title)
         steps.append(step)
     return viewing(added.applied(tuple(steps)), partitions, windows) if windows else cascade
+
+
+def with_overlapping_rows(cascade: Cascade) -> Cascade:
+    """The cascade with rows that overlap instead of each tensor that a product of matrices reads so."""
+    added, views, steps = Additions(cascade), dict[tuple[Access, tuple[str, ...]], Access](), list[Step]()
+    for step in cascade.steps:
+        steps += _in_rows(step, added, views) if isinstance(step, Einsum) and step.is_product else [step]
+    return added.applied(tuple(steps)) if views else cascade
+
+
+def _in_rows(
+    einsum: Einsum, added: Additions, views: dict[tuple[Access, tuple[str, ...]], Access]
+) -> list[Einsum]:
+    """A sum of products that reads rows, behind those views of rows that it is the first to read."""
+    read, before = dict[Operand, Operand](), list[Einsum]()
+    for image in (a for a in einsum.accesses if _overlaps(a, einsum, added)):
+        names = _slowest_first(image, einsum)
+        key = image, tuple(added.rank_of(v, einsum) for v in names)
+        if key not in views:
+            name = added.tensor(f"{image.tensor}_windows", key[1], image.tensor, Kind.OVERLAP)
+            views[key] = Access(name, plain(names))
+            before.append(Einsum(views[key], (image,)))
+        read[image] = views[key]
+    operands = tuple(read.get(o, o) for o in einsum.operands)
+    return [*before, replace(einsum, operands=operands, before=einsum.title)] if read else [einsum]
 
 
 def _image(einsum: Einsum, cascade: Cascade) -> Access | None:
@@ -47,6 +74,30 @@ def _image(einsum: Einsum, cascade: Cascade) -> Access | None:
         if _is_summed_whole(einsum, image, weights, axes) and _is_worth(einsum, image, cascade):
             return image
     return None
+
+
+def _overlaps(image: Access, einsum: Einsum, added: Additions) -> bool:
+    """Whether rows of a tensor that may overlap, each summed over, are a factor of a product of matrices.
+
+    They begin at its first element, count up, and end inside; and it is no output, whose axes others choose.
+    """
+    sizes = {v: added.extent(v, einsum) for v in image.variables}
+    ends = zip(image.affine, added.cascade.shape(image.tensor), strict=True)
+    is_inside = all(sum((sizes[v] - 1) * c for v, c in i.terms) < extent for i, extent in ends)
+    is_inside = is_inside and all(
+        i.constant == 0 < min(dict(i.terms).values(), default=1) for i in image.affine
+    )
+    summed = {v for v in einsum.reduced if sizes.get(v, 1) > 1}
+    is_row = len(summed) == 1 and any(len(i.variables) > 1 and summed & {*i.variables} for i in image.affine)
+    is_product = not {*einsum.output.variables} <= {*image.variables}
+    return is_inside and is_row and is_product and image.tensor not in added.cascade.outputs
+
+
+def _slowest_first(image: Access, einsum: Einsum) -> list[str]:
+    """The variables of an operand, that of neighbouring elements last."""
+    steps = {v: max(i.coefficient(v) for i in image.affine) for v in image.variables}
+    places = {v: max(n for n, i in enumerate(image.affine) if v in i.variables) for v in steps}
+    return sorted(places, key=lambda v: (places[v], -steps[v], v not in einsum.reduced))
 
 
 def _is_summed_whole(einsum: Einsum, image: Access, weights: Access, axes: list[int]) -> bool:

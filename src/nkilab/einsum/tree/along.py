@@ -22,8 +22,16 @@ ELEMENTWISE = (
 )  # fmt: skip
 
 
+def windowed(buffer: Buffer) -> Buffer:
+    """What a buffer has windows of; itself if it has its own elements."""
+    return buffer.base if buffer.window and buffer.base else buffer
+
+
 def strides(buffer: Buffer) -> list[Expr]:
     """Elements between neighbours along each axis."""
+    if buffer.window:
+        steps = strides(windowed(buffer))
+        return [sum((s * c for s, c in zip(steps, row, strict=True)), ZERO) for row in buffer.window]
     steps, step = [], expr(1)
     for extent in reversed(buffer.shape):
         steps.append(step)

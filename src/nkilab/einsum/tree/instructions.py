@@ -43,13 +43,9 @@ def instruction_of(statement: nodes.Statement) -> Call | None:
             last = [*range(len(src.cuts) - axes, len(src.cuts))]
             return TensorReduce, {"dst": dst, "op": op, "data": src, "axis": last if axes > 1 else last[0]}
         case nodes.MatMul(dst, stationary, moving, over, at, size, is_begun):
-            operands = {
-                "dst": dst,
-                "stationary": stationary,
-                "moving": moving,
-                "accumulate": is_begun or over,
-            }
-            return NcMatmul, {**operands, **_set(tile_position=at, tile_size=size)}
+            operands = {"dst": dst, "stationary": stationary, "moving": moving}
+            tiles = _set(tile_position=at, tile_size=size)
+            return NcMatmul, {**operands, "accumulate": is_begun or over, **tiles}
         case nodes.Transpose(dst, src):
             return NcTranspose, {"dst": dst, "data": src}
         case nodes.Combine(dst, left, op, right, engine):

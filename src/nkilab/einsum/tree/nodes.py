@@ -28,6 +28,8 @@ class Buffer:
     role: str = "tile"  # input, output, scratch, tile, sum or turns
     tensor: str = ""  # of the cascade that it holds; "" for none
     base: Buffer | None = None  # what it is another view of, in HBM; None for itself
+    # of each axis how far one position goes along each axis of the base; () where a view is a reshape
+    window: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,8 @@ class View:
     def cuts(self) -> tuple[Cut, ...]:
         """Axes that are left, in order; blocks of partitions count as one axis, where it lies."""
         cuts = tuple(i for i in self.index if isinstance(i, Cut))
-        return (
-            cuts
-            if self.folded is not None
-            else tuple(cuts[n] if isinstance(n, int) else Cut(ZERO, n, 0) for n in self.order) or cuts
-        )
+        ordered = (cuts[n] if isinstance(n, int) else Cut(ZERO, n, 0) for n in self.order)
+        return cuts if self.folded is not None else tuple(ordered) or cuts
 
 
 def columns_of(view: View, start: Expr, count: Expr) -> View:
@@ -137,12 +136,17 @@ class Move(FromSource):
 
 @dataclass(frozen=True)
 class Gather(Statement):
-    """Rows of an HBM tensor that a column of indices chooses."""
+    """Rows of an HBM tensor that a column of indices chooses, or all of a slice that one index chooses."""
 
-    dst: View  # [rows, count]
-    table: View  # the tensor, its first cut axis the last of those that are joined to be chosen from
-    axis: int  # which axis of the table; the rows of an element are counted over it and all before it
-    rows: View  # indices [rows, 1] in SBUF
+    dst: View  # [rows, axes...]
+    table: View  # the tensor; the last of the axes that are joined to be chosen from is cut for rows alone
+    axis: int  # that axis; the rows of an element are counted over it and all before it
+    rows: View  # indices [rows, 1] in SBUF, or one for a slice
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether one index chooses all that is moved."""
+        return isinstance(self.table.index[self.axis], At)
 
 
 @dataclass(frozen=True)

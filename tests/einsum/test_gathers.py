@@ -1,0 +1,66 @@
+"""Gathered operands: what TensorE multiplies, slices by one index, columns of indices; as NumPy has them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nkilab import einsum
+from nkilab.einsum.compiled import CompiledEinsum
+from nkilab.errors import KernelError
+
+EXPERTS = "Y[t, f] = X[t, d] * W[E[t // 64], d, f]"
+RNG = np.random.default_rng(5)
+
+
+def _experts(dialect: str, *, experts: int = 5) -> CompiledEinsum:
+    shapes = {"X": (192, 40), "W": (experts, 40, 24), "E": (3,)}
+    return einsum.compile(EXPERTS, shapes=shapes, dialect=dialect)
+
+
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+def test_a_block_of_rows_is_multiplied_with_the_matrix_that_its_index_chooses(dialect: str) -> None:
+    kernel = _experts(dialect)
+    x, w = RNG.standard_normal((192, 40)), RNG.standard_normal((5, 40, 24))
+    chosen = np.array([4, 0, 4], np.int32)
+    expected = np.einsum("utd,udf->utf", x.reshape(3, 64, 40), w[chosen]).reshape(192, 24)
+    got = kernel(X=x.astype(np.float32), W=w.astype(np.float32), E=chosen)
+    assert np.abs(got - expected).max() < 1e-4
+    assert "nc_matmul" in kernel.source
+    # one index moves a whole slice: no partition has an index of its own
+    assert ("scalar_offset" in kernel.source) == (dialect == "nki")
+    assert "vector_offset" not in kernel.source
+
+
+def test_the_report_counts_the_bytes_that_are_gathered() -> None:
+    # of float32 and 32-bit integers: rows, three chosen matrices of five, indices and results once
+    moved = 4 * (192 * 40 + 3 * 40 * 24 + 3 + 192 * 24)
+    assert f"  moves {moved:,} bytes; inputs and outputs have {moved:,}" in _experts("nki").report
+
+
+def test_an_index_beyond_a_table_is_told() -> None:
+    kernel, rows = _experts("nki", experts=2), np.ones((192, 40), np.float32)
+    with pytest.raises(KernelError, match=r"the index of W: .* at a run-time offset is 2; the axis has 2 "):
+        kernel(X=rows, W=np.ones((2, 40, 24), np.float32), E=np.array([0, 2, 1], np.int32))
+
+
+def test_edges_are_gathered_in_columns_of_indices_for_all_lanes() -> None:
+    shapes = {"X": (90, 64), "Y": (70, 64), "I": (4096,), "J": (4096,)}
+    kernel = einsum.compile("S[e] = sum(X[I[e], f] * Y[J[e], f], f)", shapes=shapes)
+    assert "indices in columns, some for each lane: " in kernel.report
+    x, y = RNG.standard_normal((90, 64)), RNG.standard_normal((70, 64))
+    i, j = RNG.integers(0, 90, 4096), RNG.integers(0, 70, 4096)
+    got = kernel(X=x.astype(np.float32), Y=y.astype(np.float32), I=i.astype(np.int32), J=j.astype(np.int32))
+    assert np.abs(got - (x[i] * y[j]).sum(1)).max() < 1e-4
+
+
+def test_the_largest_and_their_places_are_found_once() -> None:
+    places = "I[m, k] = X[m, n] ;; V argtopk"
+    known = {"shapes": {"X": (40, 60)}, "sizes": {"K": 4}}
+    of_places = einsum.compile(places, **known)
+    both = einsum.compile(f"{places}\nV[m, k] = X[m, n] ;; V topk", outputs=["I", "V"], **known)
+    x = RNG.permuted(np.tile(np.arange(60.0), (40, 1)), axis=1).astype(np.float32)
+    rows, values = both(X=x)
+    assert np.array_equal(rows, np.argsort(-x, axis=1)[:, :4])
+    assert np.array_equal(values, -np.sort(-x, axis=1)[:, :4])
+    assert both.source.count("nisa.tensor_reduce") == of_places.source.count("nisa.tensor_reduce")
