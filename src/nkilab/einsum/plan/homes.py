@@ -139,8 +139,9 @@ class Homes:
         """Have what does not fit on chip, of results of so many bytes per partition, in HBM."""
         ctx, later = self.ctx, self.later
         lives, buffers = self.lives(group), 1 if is_trivial else 2
-        # what one nest makes and reads has no tile that outlives it
-        sizes = {n: 0 if len(lives[n]) == 1 and n not in later else size for n, size in sizes.items()}
+        # what one nest makes and reads in turns has no tile that outlives it; without turns rows may be few
+        inner = {n for n in sizes if len(lives[n]) == 1 and n not in later and not is_trivial}
+        sizes = {n: 0 if n in inner else size for n, size in sizes.items()}
         far = self.without_room(sizes, buffers, lives)
         ctx.homes |= dict.fromkeys(far, "hbm")
         near = {n: size for n, size in sizes.items() if n not in far}
