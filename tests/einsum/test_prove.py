@@ -193,7 +193,7 @@ def test_windows_beyond_what_they_are_windows_of_are_noticed(length: int) -> Non
 
 def test_a_view_that_leaves_out_an_axis_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     # the planner's own guard off, the second `a` of A was read at 0 alone, and the kernel proved
-    monkeypatch.setattr(plane_tiles, "_is_simple", lambda _: True)
+    monkeypatch.setattr(plane_tiles, "is_simple", lambda _: True)
     kernel = nkilab.einsum.compile("aeba->abe", sizes={"A": 3, "E": 2, "B": 5})
     refused = "their plan is refused (Copy into z_out takes a part of the axes of a_block); "
     assert refused in kernel.changes[0]

@@ -9,9 +9,12 @@ two cycles a column, GpSimdE has whole tiles, and ScalarE products with columns 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from math import inf
+from operator import itemgetter
 
 from ...tiles.dtypes import as_dtype
 from ..hardware import Hardware
@@ -20,6 +23,8 @@ from ..tree import nodes
 from ..tree.expr import expr
 from .pipeline import needed_for, state_of, units_of
 
+# when the last engine is done, when each is, and the statements
+Shared = tuple[float, dict[str, float], list[nodes.Statement]]
 # columns from which a sum takes longer than it takes to begin; one with more is no step of a chain,
 # but work that VectorE does faster
 BANK = 512
@@ -91,14 +96,25 @@ class _Part:
 
     def share(self, statement: nodes.Statement, times: int) -> None:
         """Give as many blocks of a statement to another engine as lets all end soonest."""
-        pieces = _pieces(statement, self.least)[0]
-        others = elsewhere(statement)
-        ways = [[*_split(statement, other, n, self.least)] for other in others for n in range(pieces)]
-        ends = [self.after([(statement, -times), *((s, times) for s in way)]) for way in ways]
-        best = min(range(len(ways)), key=lambda n: max(ends[n].values()))
-        if max(ends[best].values()) * MARGIN**0.25 < max(self.times.values()):
-            self.times = ends[best]
-            _exchange(self.loop.body, statement, ways[best])
+        ways = [self.shared(statement, other, times) for other in elsewhere(statement)]
+        longest, ends, made = min(ways, key=itemgetter(0))
+        if longest * MARGIN**0.25 < max(self.times.values()):
+            self.times = ends
+            _exchange(self.loop.body, statement, made)
+
+    def shared(self, statement: nodes.Statement, other: nodes.Statement, times: int) -> Shared:
+        """The way in which all end soonest if another engine makes some blocks of a statement."""
+
+        @cache
+        def way(own: int) -> Shared:
+            made = [*_split(statement, other, own, self.least)]
+            ends = self.after([(statement, -times), *((s, times) for s in made)])
+            return max(ends.values()), ends, made
+
+        # more blocks on one engine are fewer on the other: the longest falls, then grows
+        count = _pieces(statement, self.least)[0]
+        turn = bisect_left(range(1, count - 1), True, key=lambda own: way(own)[0] <= way(own + 1)[0]) + 1
+        return min(way(0), way(min(turn, count - 1)), key=itemgetter(0))
 
 
 def elsewhere(statement: nodes.Statement) -> list[nodes.Statement]:
