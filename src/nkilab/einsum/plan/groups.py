@@ -57,12 +57,12 @@ def groups_of(
     groups: list[Group] = []
     held: list[Step] = []
     shared: tuple[str, ...] = ()
-    for step in cascade.steps:
+    for number, step in enumerate(cascade.steps):
         together = shared_by([*held, step], cascade)
         is_plain = all(isinstance(s, Einsum) for s in (*held, step))
         is_alone = is_parted and is_plain and not _belongs(step, held, cascade)
         is_alone |= any(e.name in alone for e in einsums_of([*held[-1:], step]))
-        if held and together and not is_alone and _is_useful(held, step):
+        if held and together and not is_alone and _is_useful(held, step, cascade.steps[number + 1 :]):
             held.append(step)
             shared = together
             continue
@@ -146,10 +146,21 @@ def _belongs(step: Step, run: Sequence[Step], cascade: Cascade) -> bool:
     return common * MUCH_LARGER >= max(sizes.values())
 
 
-def _is_useful(held: Sequence[Step], step: Step) -> bool:
-    """Whether a step reads what steps before it wrote or read."""
-    mine = {t for e in einsums_of([step]) for t in e.reads}
-    return not mine or not any(e.reads for e in einsums_of(held)) or bool(mine & _touched(held))
+def _is_useful(held: Sequence[Step], step: Step, behind: Sequence[Step]) -> bool:
+    """Whether a step, or what it leads to element by element, reads what steps before it wrote or read."""
+    mine, theirs = {t for e in step.body for t in e.reads}, einsums_of(held)
+    known = _touched(held)
+    if not mine or not any(e.reads for e in theirs) or mine & known:
+        return True
+    own: set[str] = set()
+    for einsum in einsums_of([step, *behind]):
+        if einsum.reduced or set(einsum.variables) != set(theirs[-1].output.variables):
+            return False
+        is_own = einsum in step.body or bool(own & set(einsum.reads))
+        if is_own and known & set(einsum.reads):
+            return True
+        own |= {einsum.name} if is_own else set()
+    return False
 
 
 def shared_by(steps: Sequence[Step], cascade: Cascade) -> tuple[str, ...]:
