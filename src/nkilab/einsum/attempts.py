@@ -26,7 +26,6 @@ def attempted(built: Planner, compiled: Maker[Result]) -> Result:
     """What is compiled from the first plan that its proof accepts.
 
     Args:
-        built: makes a tree and its plan of choices.
         compiled: proves the tree of a plan, and makes a result of both and of what is told beside.
 
     Raises:

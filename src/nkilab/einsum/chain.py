@@ -37,8 +37,6 @@ def blocks_ns(cascade: Cascade, machine: Machine, passes: float) -> tuple[float,
     The variables of blocks that products of chunks compute come third: not even their states need be there.
 
     Args:
-        cascade: every rank has an extent.
-        machine: the chip.
         passes: of TensorE over an operand.
     """
     distributed, _ = with_scans(cascade)

@@ -20,11 +20,7 @@ Counts = Mapping[str, int]
 
 
 class Hardware:
-    """Prices statements.
-
-    Args:
-        machine: the chip.
-    """
+    """Prices statements."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

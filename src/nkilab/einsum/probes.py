@@ -70,9 +70,6 @@ def probe(name: str, cascade: Cascade, dtypes: Mapping[str, str], seed: int = 0)
 
     Args:
         name: one of PROBES.
-        cascade: with extents.
-        dtypes: of inputs and outputs.
-        seed: of the random numbers.
     """
     rng = np.random.default_rng([seed, PROBES.index(name)])
     arrays, held = _probe(name, cascade, dtypes, rng)
@@ -218,9 +215,6 @@ def verdicts(
 
     Args:
         run: takes plain arrays in the order of the inputs, returns an array per output, or one alone.
-        cascade: with extents.
-        dtypes: of inputs and outputs.
-        seed: of the inputs.
 
     Elements whose reference is not finite, or beyond what the output's type holds, are not compared.
     """

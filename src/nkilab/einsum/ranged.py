@@ -24,7 +24,6 @@ class UnfitError(UnsupportedError):
     """A plan for one size does not serve all others.
 
     Args:
-        problem: why.
         served: those that it serves.
     """
 
@@ -51,7 +50,6 @@ def compiled_over(
     """A kernel that takes extents as arguments, planned for the largest sizes whose plan serves all.
 
     Args:
-        ranges: of the sizes of some ranks.
         compiled_at: the kernel for one size of each.
         extents_at: the extents of all ranks then.
 

@@ -111,10 +111,6 @@ class PlanObjective(Objective):
     """The predicted latency of an Einsum compiled with other choices than those of the rules.
 
     Choices that compile to the same kernel are judged once.
-
-    Args:
-        plans: make kernels.
-        goals: names of `objective.GOALS`.
     """
 
     space = SPACE
@@ -227,10 +223,6 @@ def changes_of(plans: Plans, point: Point) -> list[Point]:
 
 def searched(plans: Plans, search: Search) -> CompiledEinsum:
     """The kernel that the timing model likes best, with what was tried and taken.
-
-    Args:
-        plans: with the first kernel.
-        search: how it runs.
 
     Raises:
         KeyboardInterrupt: which says how far the search came, and where that is kept.

@@ -53,7 +53,6 @@ def best_timed(
     """What makes a tree and its plan of choices, and takes the faster of two options that are judged close.
 
     Args:
-        built: makes a tree and its plan.
         latency: predicts how long a tree takes.
         price: how long its busiest engine works at least, for what is too long to be timed.
         proved: proves a tree. Like the others it raises where a choice gives none.

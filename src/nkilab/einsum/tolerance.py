@@ -87,9 +87,7 @@ def bounds(cascade: Cascade, arrays: Mapping[str, Any], dtypes: Mapping[str, str
     """The reference of a cascade, and the bounds of its outputs.
 
     Args:
-        cascade: with extents.
         arrays: inputs, rounded to their types.
-        dtypes: of inputs and outputs.
     """
     with np.errstate(all="ignore"):
         errors = _Errors(cascade, arrays, dtypes)

@@ -24,8 +24,6 @@ def notebook(
     """The text of an .ipynb file.
 
     Args:
-        name: of the kernel.
-        cascade: what it computes.
         spec: YAML.
         kernel: text of its module.
         test, benchmark, profile: texts of cells below the kernel's.

@@ -56,7 +56,6 @@ def sides(
         spec: its placements in HBM say how tensors lie; those without one lie as declared.
         cascade: with extents as far as known.
         dtypes: of the tensors.
-        tensors: which.
         transposed: those whose two axes the kernel has the other way round.
     """
     ranks = Ranks(spec)
@@ -122,8 +121,6 @@ def packing_text(
     """Functions `pack` and `unpack`.
 
     Args:
-        name: of the kernel.
-        inputs, outputs: of it.
         sizes: extents that are fixed.
         parameters: ranks whose extents the kernel takes as arguments.
     """

@@ -42,7 +42,6 @@ def judge(
 
     Args:
         spec: names in its expressions exist; extents as far as known.
-        machine: the chip that it is for.
         stages: of checks of the mapping: all, or `GIVEN` for what is not completed yet.
     """
     found = list(check_cascade(spec))

@@ -91,12 +91,7 @@ class Step:
 
 
 class Axes:
-    """The ranks of a tree's axes and loops.
-
-    Args:
-        kernel: the tree, of numbers alone.
-        cascade: with the ranks of tensors, and their extents.
-    """
+    """The ranks of a tree's axes and loops."""
 
     def __init__(self, kernel: nodes.Kernel, cascade: Cascade) -> None:
         # in the order in which the tree meets them, which no name decides

@@ -9,11 +9,7 @@ from .ast import Cascade, Derived, Einsum, Kind, Step, Tensor
 
 
 class Additions:
-    """What a rewrite adds to a cascade.
-
-    Args:
-        cascade: before.
-    """
+    """What a rewrite adds to a cascade."""
 
     def __init__(self, cascade: Cascade) -> None:
         self.cascade, self.tensors = cascade, dict(cascade.tensors)

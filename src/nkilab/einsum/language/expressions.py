@@ -43,7 +43,6 @@ class Reader:
     """Reads one expression.
 
     Args:
-        text: of the expression.
         place: where its first character stands.
         called: key that holds it, for messages.
     """

@@ -31,10 +31,6 @@ from .shorthand import written_out
 def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
     """A cascade in which every rank has an extent.
 
-    Args:
-        cascade: perhaps with extents of its own.
-        sizes: further extents, which may not contradict.
-
     Raises:
         SpecError: if a rank has none or two, or what an iteration writes lies outside its tensor.
     """

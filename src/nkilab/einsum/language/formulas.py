@@ -48,13 +48,7 @@ BEHIND = ("and", "or", "else", ")", ",", "")
 
 
 class FormulaReader(Reader):
-    """Reads one formula.
-
-    Args:
-        text: of the formula.
-        place: where its first character stands.
-        called: key that holds it, for messages.
-    """
+    """Reads one formula."""
 
     def __init__(self, text: str, place: Place = NOWHERE, called: str = "einsum.expressions") -> None:
         super().__init__(text, place, called)
@@ -343,7 +337,6 @@ class Formula:
     """Writes a formula out as Einsums.
 
     Args:
-        reader: at the begin of its formula.
         taken: names that stand for something else; those of new tensors are added.
     """
 
@@ -453,9 +446,6 @@ def read_expression(text: str, place: Place, called: str, taken: set[str]) -> li
     """The Einsums that an expression stands for, in order.
 
     Args:
-        text: an expression, or a formula.
-        place: where its first character stands.
-        called: key that holds it, for messages.
         taken: names of the specification; those of tensors that formulas add are added.
 
     Raises:

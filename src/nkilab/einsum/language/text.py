@@ -22,13 +22,7 @@ def expression(einsum: Einsum) -> str:
 
 
 def yaml_of(cascade: Cascade, dtypes: Mapping[str, str], kernel_name: str) -> str:
-    """The YAML text of a cascade.
-
-    Args:
-        cascade: what it computes, and extents as far as known.
-        dtypes: of tensors.
-        kernel_name: of the function.
-    """
+    """The YAML text of a cascade."""
     lines = ["einsum:", "    declaration:"]
     lines += [f"        {t.name}: [{', '.join(t.ranks)}]" for t in cascade.tensors.values()]
     lines.append("    expressions:")

@@ -50,14 +50,7 @@ def _whole(storage: Storage, axes: Sequence[_Axis], rows: Expr) -> View:
 
 
 class PlaneNest(Nest):
-    """Lowers one cluster over tiles of several axes.
-
-    Args:
-        ctx: the plan.
-        cluster: what it computes.
-        outer: spans that loops around it have chosen.
-        planes: how.
-    """
+    """Lowers one cluster over tiles of several axes."""
 
     def __init__(self, ctx: Context, cluster: Cluster, outer: dict[str, Span], planes: Planes) -> None:
         super().__init__(ctx, cluster, outer, Choice(planes.part, "", tuple(planes.blocks), planes.blocks))

@@ -15,7 +15,6 @@ def reverse_columns(ctx: Context, src: View, dst: View, rows: int) -> None:
     """Write columns to a view of as many, the last first, a bank of PSUM at a time.
 
     Args:
-        ctx: the plan.
         src: [rows, columns] in SBUF.
         dst: of the same type.
         rows: of the tile, at most.

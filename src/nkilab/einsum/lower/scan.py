@@ -28,12 +28,7 @@ if TYPE_CHECKING:
 
 
 class Scans:
-    """The recurrences of a nest.
-
-    Args:
-        nest: that they are a part of.
-        einsums: those of its Einsums that are recurrences.
-    """
+    """The recurrences of a nest."""
 
     def __init__(self, nest: Nest, einsums: Sequence[Einsum]) -> None:
         self.nest, self.ctx, self.einsums = nest, nest.ctx, list(einsums)

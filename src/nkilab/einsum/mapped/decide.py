@@ -45,8 +45,6 @@ class Decisions:
     """Loops, transfers and types, better than written where nothing forbids it.
 
     Args:
-        spec: without errors.
-        ranks: of it.
         dtypes: of its tensors, which sums may widen.
     """
 

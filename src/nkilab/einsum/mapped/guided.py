@@ -44,8 +44,6 @@ class Guide:
     Args:
         spec: what is given; all extents are known.
         cascade: what is compiled.
-        machine: the chip.
-        title: of the kernel.
     """
 
     def __init__(self, spec: Spec, cascade: Cascade, machine: Machine, title: str) -> None:

@@ -38,10 +38,6 @@ def kernel_of(
 
     Args:
         spec: with extents as far as they are given.
-        machine: the chip.
-        title: of the kernel.
-        found: findings so far.
-        strict: whether repairs are refused.
         compiled: makes a kernel of a tree.
 
     Raises:

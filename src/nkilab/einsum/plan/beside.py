@@ -30,11 +30,7 @@ def rows_beside(
     """The variable several of whose values go through TensorE at once, and how many; "" and 1 for none.
 
     Args:
-        ctx: the plan.
-        einsum: that is computed.
-        product: how.
         spans: of its variables, before its loops.
-        target: where the result goes.
         held: operands that are on chip whole.
     """
     bank = ctx.bank

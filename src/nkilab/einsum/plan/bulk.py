@@ -23,7 +23,6 @@ def turned_in_bulk(ctx: Context, want: Want, storage: Storage, into: Callable[[S
     """Bring what is wanted on chip transposed; whether that is possible.
 
     Args:
-        ctx: the plan.
         want: `part`, along the last axis of the tensor, goes to the partitions, `free` to the columns; both
             are at most one block of partitions or whole blocks.
         storage: where it lies in HBM.

@@ -206,8 +206,6 @@ class Coalescing:
 
     Args:
         kernel: changed in place.
-        hardware: what transfers take.
-        build: knows the names that are taken.
         is_given: whether a mapping names parts: then loops stay, and transfers of parts, too.
     """
 

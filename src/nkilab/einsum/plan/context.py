@@ -32,7 +32,6 @@ class PlanError(AssertionError):
 
     Args:
         error: what was asserted, or any other error that is none of the cascade's.
-        decisions: until then.
     """
 
     def __init__(self, error: Exception, decisions: Sequence[Decision]) -> None:
@@ -294,9 +293,6 @@ def tally(
     """What an addition to the sum of an Einsum takes.
 
     Args:
-        ctx: the plan.
-        einsum: whose sum it is.
-        into: its place.
         spans: values that are added, by variable.
         whole: values that the place takes up in all.
         is_across: whether partitions are added up later.

@@ -44,14 +44,7 @@ from .want import Want
 
 
 class Contraction:
-    """Lowers one Einsum as a product.
-
-    Args:
-        ctx: the plan.
-        einsum: what it computes.
-        product: how.
-        outer: spans that loops around it have chosen.
-    """
+    """Lowers one Einsum as a product."""
 
     def __init__(self, ctx: Context, einsum: Einsum, product: Product, outer: dict[str, Span]) -> None:
         self.ctx, self.einsum, self.product, self.outer = ctx, einsum, product, outer

@@ -64,9 +64,6 @@ def with_edges(
     Copies of inputs count as inputs; those of results are Einsums of their own.
 
     Args:
-        cascade: every rank has an extent.
-        dtypes: of every tensor.
-        machine: the chip.
         knobs: the share of SBUF that a plan may fill, and whether inputs that fit are copied too.
         apart: blocks that have such zeros around what they write themselves.
     """
@@ -96,7 +93,6 @@ class _Edging:
     """Puts copies with zeros around them into a cascade.
 
     Args:
-        given: the cascade.
         found: zeros that accesses read, per tensor.
     """
 
@@ -212,13 +208,7 @@ def is_product(cascade: Cascade, einsum: Einsum) -> bool:
 
 
 class EdgedCopy:
-    """Lowers the copy of an input with zeros around it.
-
-    Args:
-        ctx: the plan.
-        name: of the copy.
-        edges: what it is a copy of.
-    """
+    """Lowers the copy of an input with zeros around it."""
 
     def __init__(self, ctx: Context, name: str, edges: Edges) -> None:
         self.ctx, self.name, self.edges = ctx, name, edges

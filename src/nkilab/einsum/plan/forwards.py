@@ -72,11 +72,7 @@ def _need_no_turn(body: Sequence[Einsum], copied: Container[str]) -> None:
 
 
 class _Turning:
-    """Turns indices of a cascade.
-
-    Args:
-        cascade: every rank has an extent.
-    """
+    """Turns indices of a cascade."""
 
     def __init__(self, cascade: Cascade) -> None:
         self.cascade, self.added = cascade, Additions(cascade)

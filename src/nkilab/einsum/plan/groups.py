@@ -47,8 +47,6 @@ def groups_of(
     """The steps of a cascade, as long as neighbours share a variable in one group; or each alone.
 
     Args:
-        cascade: whose steps they are.
-        is_fused: whether neighbours share loops.
         alone: tensors whose Einsums share none.
         is_parted: whether a step that shares no tensor of about its size begins a group.
     """
@@ -230,8 +228,6 @@ def joins(cluster: Sequence[Einsum], einsum: Einsum, turn: str = "") -> bool:
     """Whether an Einsum may run in the nest of a cluster, tile by tile.
 
     Args:
-        cluster: Einsums that run together.
-        einsum: another one.
         turn: the variable whose turns all of them belong to; "" for none.
     """
     if set(cluster[0].variables) - {turn} != set(einsum.variables) - {turn}:

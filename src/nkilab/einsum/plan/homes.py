@@ -33,12 +33,7 @@ RESIDENT = 0.42
 
 
 class Homes:
-    """Decides for one group after the other.
-
-    Args:
-        ctx: the plan.
-        units: how Einsums are divided into nests.
-    """
+    """Decides for one group after the other."""
 
     def __init__(self, ctx: Context, units: Units) -> None:
         self.ctx, self.units = ctx, units

@@ -37,11 +37,6 @@ def lower(
     Args:
         cascade: every rank has an extent.
         dtypes: of inputs and outputs; others are computed in float32.
-        machine: the chip.
-        name: of the kernel.
-        title: its docstring.
-        knobs: choices that a search makes.
-        given: what a mapping fixes.
 
     Raises:
         UnsupportedError: if an Einsum has a form that no nest covers.

@@ -45,14 +45,7 @@ Ways = tuple[tuple[Bound, ...], ...]
 
 
 class Mask:
-    """A loop whose iterations have columns that comparisons rule out.
-
-    Args:
-        kernel: whose loop it is.
-        loop: it.
-        around: the loops around it.
-        lanes: partitions of the chip.
-    """
+    """A loop whose iterations have columns that comparisons rule out."""
 
     def __init__(self, kernel: nodes.Kernel, loop: Loop, around: tuple[Loop, ...], lanes: int) -> None:
         self.loop, self.lanes, self.outer = loop, lanes, (*around, loop)

@@ -30,8 +30,6 @@ class Nest:
     """Lowers one cluster.
 
     Args:
-        ctx: the plan.
-        cluster: what it computes.
         outer: spans that loops around it have chosen.
         choice: how it runs; None for the cheapest.
     """

@@ -32,8 +32,6 @@ def normal(
     """A cascade that means the same, in the form that nests expect.
 
     Args:
-        cascade: any.
-        partitions: of the chip.
         plain: variables that stay whole.
         machine: whose time decides which two of three tensors are multiplied first; None for the fewest
             multiplications.

@@ -26,9 +26,6 @@ class Operands:
     """What a product reads.
 
     Args:
-        ctx: the plan.
-        einsum: what the product computes.
-        product: how.
         spans: of its variables, as loops around it choose them.
         dtype: in which TensorE reads.
 
@@ -152,11 +149,7 @@ def masked(
     """An operand that is 0 where the condition of an Einsum fails.
 
     Args:
-        ctx: the plan.
-        einsum: whose condition it is.
-        product: how it is computed.
         own: the variable of the result that the operand has.
-        view: the operand.
         spans: what it covers of each variable.
         wide: variables of more than one value.
     """

@@ -194,12 +194,7 @@ def is_summed_over(loop: nodes.Loop) -> bool:
 
 
 class Pipeline:
-    """A loop whose statements are divided.
-
-    Args:
-        loop: as it is.
-        hardware: what instructions take.
-    """
+    """A loop whose statements are divided."""
 
     def __init__(self, loop: nodes.Loop, hardware: Hardware) -> None:
         self.loop, self.hardware, self.units = loop, hardware, units_of(loop.body)
@@ -355,8 +350,6 @@ def pipelined(kernel: nodes.Kernel, hardware: Hardware, may: Callable[[nodes.Loo
     """A kernel whose loops run a turn ahead what they can, where that is useful and its tiles fit.
 
     Args:
-        kernel: as it is.
-        hardware: what statements take.
         may: whether a loop is to be changed.
     """
 

@@ -429,10 +429,6 @@ def keeps_given(
     """Whether blocks and tiles go with the parts and the order of loops that a mapping gives.
 
     Args:
-        ctx: the plan, with the loops that are open.
-        einsum: what is computed.
-        product: how.
-        blocks: of the result and of the sum.
         tiles: variables with the sizes of tiles, the outer loop first, the sum last.
     """
     given, name = ctx.given, einsum.name

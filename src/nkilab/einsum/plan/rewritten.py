@@ -100,12 +100,7 @@ def rewritten_by(
 
 
 def beyond_decays(before: Cascade, after: Cascade, partitions: int) -> list[str]:
-    """What coefficients that may be beyond -1 and 1 mean for a kernel.
-
-    Args:
-        before, after: rewrites.
-        partitions: of the chip.
-    """
+    """What coefficients that may be beyond -1 and 1 mean for a kernel."""
     risks, needed = list[str](), live(before)[0]
     few = [scan for scan, _ in scans_of_few_rows(needed, partitions)]
     left = {e.name for e in after.einsums if e.recurrence and e.recurrence.kind == "scan"}

@@ -14,13 +14,7 @@ from .masks import RESULTS, Bound, Mask, Unfit, factor
 
 
 def without_ruled_out(kernel: nodes.Kernel, lanes: int, fresh: Callable[[str], str]) -> list[str]:
-    """Cut the loops of a kernel in place; what was done, for the report.
-
-    Args:
-        kernel: the tree.
-        lanes: partitions of the chip.
-        fresh: makes names.
-    """
+    """Cut the loops of a kernel in place; what was done, for the report."""
     notes: list[str] = []
     done: list[Loop] = []
     every = [(s, loops) for s, loops in nodes.walked(kernel.body) if isinstance(s, Loop)]
@@ -51,12 +45,7 @@ class Piece:
 
 
 class Shortened:
-    """A loop with less to do.
-
-    Args:
-        mask: the loop, and what it may leave out.
-        fresh: makes names.
-    """
+    """A loop with less to do."""
 
     def __init__(self, mask: Mask, fresh: Callable[[str], str]) -> None:
         self.mask, self.fresh = mask, fresh

@@ -64,12 +64,7 @@ def sunk(units: Sequence[Unit]) -> list[Unit]:
 
 
 class Strips:
-    """A loop whose turns may be taken a few at a time.
-
-    Args:
-        loop: as it is.
-        hardware: what instructions take.
-    """
+    """A loop whose turns may be taken a few at a time."""
 
     def __init__(self, loop: nodes.Loop, hardware: Hardware) -> None:
         self.loop, self.units, self.hardware = loop, units_of(loop.body), hardware
@@ -173,8 +168,6 @@ def in_strips(
 
     Args:
         kernel: changed in place.
-        hardware: the chip's.
-        fresh: a name that nothing has.
         may: whether a loop is to be changed, to strips of so many turns, which take that part of its time.
     """
 

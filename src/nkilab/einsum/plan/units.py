@@ -19,11 +19,7 @@ MOST_SCATTERED = 12
 
 
 class Units:
-    """Divides Einsums into nests.
-
-    Args:
-        ctx: the plan.
-    """
+    """Divides Einsums into nests."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx

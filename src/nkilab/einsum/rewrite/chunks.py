@@ -104,13 +104,7 @@ def _reads_sums(einsum: Einsum, states: Sequence[Access], turn: str) -> bool:
 
 
 class _Chunks:
-    """Writes one recurrence in chunks.
-
-    Args:
-        cascade: every rank has an extent.
-        form: of the recurrence.
-        length: turns of a chunk.
-    """
+    """Writes one recurrence in chunks."""
 
     def __init__(self, cascade: Cascade, form: _Form, length: int) -> None:
         self.source, self.form, self.length = cascade, form, length

@@ -85,9 +85,7 @@ class _Parted:
     """A cascade whose rows are in parts.
 
     Args:
-        cascade: before.
         wide: tensors whose first two axes become parts of rows, and what is left of these.
-        parts: of a row.
     """
 
     def __init__(self, cascade: Cascade, wide: set[str], parts: int) -> None:

@@ -46,8 +46,6 @@ def with_joined_ranks(cascade: Cascade, partitions: int, kept: Collection[str] =
     """The cascade with ranks joined as long as that is possible; every rank has an extent.
 
     Args:
-        cascade: before.
-        partitions: of the chip.
         kept: tensors whose ranks stay as they are.
     """
     while (axes := _chosen(cascade, partitions, kept)) is not None:

@@ -181,12 +181,7 @@ def _chain(block: Iterate) -> str:
 
 
 class _Distribution:
-    """Takes one block apart.
-
-    Args:
-        cascade: every rank has an extent.
-        block: one of its steps.
-    """
+    """Takes one block apart."""
 
     def __init__(self, cascade: Cascade, block: Iterate) -> None:
         self.source, self.variable, self.extent = cascade, block.variable, block_extent(block, cascade)

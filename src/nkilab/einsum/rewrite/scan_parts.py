@@ -64,13 +64,7 @@ def _has_parts(scan: Einsum) -> bool:
 
 
 class _Parts:
-    """Writes one recurrence in parts.
-
-    Args:
-        cascade: every rank has an extent.
-        scan: the recurrence.
-        count: of parts.
-    """
+    """Writes one recurrence in parts."""
 
     def __init__(self, cascade: Cascade, scan: Einsum, count: int) -> None:
         assert scan.recurrence is not None

@@ -107,7 +107,6 @@ def split(cascade: Cascade, axes: set[Axis], steps: Sequence[int], names: Sequen
     """The cascade with axes of one extent in parts.
 
     Args:
-        cascade: every rank has an extent.
         axes: to split: in parts of these steps, or whole.
         steps: of the parts, the least first.
         names: what their ranks are called, behind that of the axis; numbers if not given.

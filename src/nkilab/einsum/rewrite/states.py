@@ -83,10 +83,6 @@ def renamed(operand: Operand, names: Mapping[str, str]) -> Operand:
 class Reduction:
     """Brings Einsums that need each other to one form of their state.
 
-    Args:
-        places: of their block.
-        component: the Einsums.
-
     `state` is the one whose result the next iteration reads.
     """
 

@@ -60,7 +60,6 @@ def in_order(
     """What is known of the axes of a view, as it is seen in blocks, ordered, turned and repeated.
 
     Args:
-        view: whose axes they are.
         cuts: of its cut axes, as they lie.
         folded: of an axis that is seen in blocks of so many partitions: of the partitions, and of the blocks.
         repeated: of an axis along which all is repeated so often.
@@ -157,14 +156,7 @@ def together(s: Statement) -> Iterator[dict[str, int | None]]:
 
 
 def partners(s: Statement, name: str, own: Along, view: View) -> Iterator[tuple[str, list[Along]]]:
-    """Other operands that go along with the positions of one, with where these may lie in each.
-
-    Args:
-        s: the statement.
-        name: of the operand.
-        own: where they lie in it.
-        view: of it.
-    """
+    """Other operands that go along with the positions of one, with where these may lie in each."""
     every, start = list(together(s)), own.start(view)
     blocks = next((d for d in every if own.lanes and d.get(name, -1) == own.axis), {})
     matching = (d for d in every if d.get(name, -1) == (0 if own.lanes else own.axis))

@@ -49,13 +49,7 @@ Atom = str | Rounded
 
 
 class Constant(str):
-    """The name of a number at the top of a kernel.
-
-    Args:
-        name: of it.
-        value: that it has.
-        place: among the others.
-    """
+    """The name of a number at the top of a kernel."""
 
     value: int
     place: int
