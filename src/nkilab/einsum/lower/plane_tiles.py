@@ -81,9 +81,8 @@ def _planes(
     ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span], part: str, single: frozenset[str]
 ) -> Planes | None:
     """The way with a variable on the partitions, if it can lie there."""
-    reduced, own = {v for e in einsums for v in e.reduced}, {e.name for e in einsums}
-    outputs = [e.output for e in einsums if not e.reduced]
-    read = [a for e in einsums for a in e.accesses if a.tensor not in own]
+    reduced, outputs = {v for e in einsums for v in e.reduced}, [e.output for e in einsums if not e.reduced]
+    read = [a for e in einsums for a in e.accesses if a.tensor not in {e.name for e in einsums}]
     behind = {t for e in ctx.cascade.einsums if e not in einsums for t in e.reads} | {*ctx.cascade.outputs}
     written = [e.output for e in einsums if "hbm" in ctx.homes.get(e.name, "hbm") and e.name in behind]
     is_whole = all(part in o.variables for o in outputs) and part not in reduced and part not in single

@@ -71,23 +71,15 @@ class Lowering:
         """
         try:
             return self.kernel()
-        except UnreachableError as error:
-            raise PlanError(error, self.ctx.decisions) from error
-        except (SpecError, UnsupportedError, MemoryError):
-            raise
         except Exception as error:
+            is_users = isinstance(error, SpecError | UnsupportedError | MemoryError)
+            if is_users and not isinstance(error, UnreachableError):
+                raise
             raise PlanError(error, self.ctx.decisions) from error
 
     def kernel(self) -> tuple[Kernel, Context]:
         ctx, cascade = self.ctx, self.ctx.cascade
-        arguments = []
-        for tensor in self.given.inputs:
-            shape = cascade.shape(tensor) or (1,)
-            buffer = Buffer(tensor, shape, ctx.dtypes[tensor], "hbm", "input", tensor)
-            ctx.storages[tensor] = [in_hbm(buffer, len(cascade.tensors[tensor].ranks))]
-            arguments.append(Argument(tensor, shape, ctx.dtypes[tensor], declared=self.given.shape(tensor)))
-        scalars = {o.name for e in cascade.einsums for o in e.operands if isinstance(o, Scalar) and o.name}
-        arguments.extend(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)
+        arguments = self.arguments()
         ctx.declared = {t: self.given.shape(t) or (1,) for t in cascade.outputs}
         inside = set[str]().union(*(s.tensors for s in self.stencils))
         copied = (e for b in cascade.blocks for e in b.body if e.name in self.edges)
@@ -120,6 +112,18 @@ class Lowering:
             without_table_loads(kernel, self.hardware)
         return pipelined(kernel, self.hardware, self.is_ahead), ctx
 
+    def arguments(self) -> list[Argument]:
+        """What a kernel takes: inputs, which lie in HBM, and scalars that are parameters."""
+        ctx, cascade = self.ctx, self.ctx.cascade
+        arguments = []
+        for tensor in self.given.inputs:
+            shape = cascade.shape(tensor) or (1,)
+            buffer = Buffer(tensor, shape, ctx.dtypes[tensor], "hbm", "input", tensor)
+            ctx.storages[tensor] = [in_hbm(buffer, len(cascade.tensors[tensor].ranks))]
+            arguments.append(Argument(tensor, shape, ctx.dtypes[tensor], declared=self.given.shape(tensor)))
+        scalars = {o.name for e in cascade.einsums for o in e.operands if isinstance(o, Scalar) and o.name}
+        return [*arguments, *(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)]
+
     def finish(self, kernel: Kernel) -> None:
         """Leave out what comparisons of indices rule out, and zeros that first values overwrite."""
         is_given = self.ctx.given.is_watched
@@ -144,8 +148,7 @@ class Lowering:
     def is_strip(self, kernel: Kernel, loop: Loop, size: int, share: float) -> bool:
         """Whether turns of a loop are taken together: by the timing model, where the kernel can be timed."""
         option = f"{size} turns of {loop.variable} together, part by part"
-        ways: tuple[str, str] = ("one by one", option)
-        costs = (1.0, share)
+        ways, costs = ("one by one", option), (1.0, share)
         if run_by(kernel.body) > LONG and share < WORTH_UNTIMED and not loop.is_sequential:
             ways, costs = (option, "one by one"), (1.0, 1.0)
         is_taken = self.ctx.pick(f"turns of {loop.variable} together", ways, costs=costs) == option
@@ -154,10 +157,9 @@ class Lowering:
 
     def is_ahead(self, loop: Loop) -> bool:
         """Whether a loop that can runs its next turn ahead."""
-        ctx = self.ctx
-        is_taken = ctx.pick(f"turns of {loop.variable} ahead", ("one", "none")) == "one"
-        if is_taken:
-            ctx.choices.append(f"turns of {loop.variable}: what needs no state runs one turn ahead")
+        is_taken = self.ctx.pick(f"turns of {loop.variable} ahead", ("one", "none")) == "one"
+        note = f"turns of {loop.variable}: what needs no state runs one turn ahead"
+        self.ctx.choices.extend([note] * is_taken)
         return is_taken
 
     # groups
