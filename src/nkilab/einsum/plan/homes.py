@@ -98,8 +98,12 @@ class Homes:
         self.products, self.later = self.units.products_of(group), later
         sizes: dict[str, int] = {}
         wants: dict[int, str] = {}
+        # where no loop turns, few rows are no tile
+        rows = self.ctx.lanes // 2 if is_trivial else 2
+        extents = {v: ctx.cascade.extent(v, group.einsums[-1]) for v in blocks}
+        tile = next((v for v, b in blocks.items() if min(b, extents[v]) >= rows), "")
         for einsum in reversed(group.einsums):
-            wants[id(einsum)] = self.wanted(einsum, group, blocks, wants)
+            wants[id(einsum)] = self.wanted(einsum, group, tile, wants)
         ended = self.ended(group)
         for einsum in group.einsums:
             name = einsum.name
@@ -369,12 +373,11 @@ class Homes:
         side = (max if self.ctx.knobs.share > SMALLER_SHARES[-1] else min)(extents, default=1)
         return prod(extents) // side * -(-side // self.ctx.lanes) * size
 
-    def wanted(self, einsum: Einsum, group: Group, blocks: dict[str, int], wants: Mapping[int, str]) -> str:
+    def wanted(self, einsum: Einsum, group: Group, tile: str, wants: Mapping[int, str]) -> str:
         """The variable that the first reader of a tensor wants on the partitions; "" if none cares.
 
         Who reads it element by element wants what its own readers do, which `wants` has.
         """
-        tile = next((v for v, b in blocks.items() if b > 1), "")
         reads = [(r, a) for r in group.einsums for a in r.accesses if a.tensor == einsum.name]
         far = [e for e in self.ctx.cascade.einsums if not reads and is_contraction(e)]
         reads += [(r, a) for r in far for a in r.accesses if a.tensor == einsum.name]
