@@ -98,10 +98,8 @@ class Homes:
         self.products, self.later = self.units.products_of(group), later
         sizes: dict[str, int] = {}
         wants: dict[int, str] = {}
-        # where no loop turns, few rows are no tile
-        rows = self.ctx.lanes // 2 if is_trivial else 2
-        extents = {v: ctx.cascade.extent(v, group.einsums[-1]) for v in blocks}
-        tile = next((v for v, b in blocks.items() if min(b, extents[v]) >= rows), "")
+        tiles = (v for v, b in blocks.items() if b > 1 and not (is_trivial and self.is_long(v, group)))
+        tile = next(tiles, "")
         for einsum in reversed(group.einsums):
             wants[id(einsum)] = self.wanted(einsum, group, tile, wants)
         ended = self.ended(group)
@@ -372,6 +370,12 @@ class Homes:
         # where nothing that supposes the largest axis on the partitions fits, any may be there
         side = (max if self.ctx.knobs.share > SMALLER_SHARES[-1] else min)(extents, default=1)
         return prod(extents) // side * -(-side // self.ctx.lanes) * size
+
+    def is_long(self, variable: str, group: Group) -> bool:
+        """Whether a result with all of a variable on the partitions has no room on chip."""
+        cascade, own = self.ctx.cascade, [e for e in group.einsums if variable in e.output.variables]
+        rows = (prod(cascade.shape(e.name)) // min(cascade.extent(variable, e), self.ctx.lanes) for e in own)
+        return max(rows, default=0) * self.ctx.bytes_of("float32") > self.ctx.room() * NEAR
 
     def wanted(self, einsum: Einsum, group: Group, tile: str, wants: Mapping[int, str]) -> str:
         """The variable that the first reader of a tensor wants on the partitions; "" if none cares.
