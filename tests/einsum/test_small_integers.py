@@ -27,21 +27,10 @@ def test_sums_of_small_integers_are_exact(text: str, kinds: str, least: int, mos
     assert np.array_equal(kernel(**full), np.full((40, 60), 100 * (most + least) * most))
 
 
-def test_beside_float32_small_integers_are_read_as_float32() -> None:
-    kernel = einsum.compile(
-        "Y[m, n] = sum(A[m, k] * B[k, n], k)", shapes={"A": (8, 64), "B": (64, 8)}, dtypes={"A": "int8"}
-    )
-    # bfloat16 would round 1 + 2^-12 to 1
-    result = kernel(A=np.ones((8, 64)), B=np.full((64, 8), 1 + 2.0**-12))
-    assert np.array_equal(result, np.full((8, 8), 64 + 2.0**-6))
-
-
-def test_an_input_of_float32_beside_one_of_bfloat16_is_not_rounded() -> None:
-    kernel = einsum.compile(
-        "Y[m, n] = A[m, k] * B[k, n]",
-        shapes={"A": (8, 64), "B": (64, 8)},
-        dtypes={"A": "bfloat16", "Y": "float32"},
-    )
+@pytest.mark.parametrize("kinds", [{"A": "int8"}, {"A": "bfloat16", "Y": "float32"}])
+def test_an_input_of_float32_is_not_rounded_to_what_it_is_multiplied_with(kinds: dict[str, str]) -> None:
+    text, shapes = "Y[m, n] = sum(A[m, k] * B[k, n], k)", {"A": (8, 64), "B": (64, 8)}
+    kernel = einsum.compile(text, shapes=shapes, dtypes=kinds)
     # bfloat16 would round 1 + 2^-12 to 1
     result = kernel(A=np.ones((8, 64)), B=np.full((64, 8), 1 + 2.0**-12))
     assert np.array_equal(result, np.full((8, 8), 64 + 2.0**-6))

@@ -57,6 +57,7 @@ Choice = Callable[[Part, Part], Part]
 
 
 def number(part: Part) -> float | None:
+    """The number that a part is; None if it is none."""
     return part.value if isinstance(part, Scalar) and not part.name else None
 
 

@@ -15,7 +15,7 @@ from ...tiles.dtypes import as_dtype
 from ..hardware import Hardware
 from ..room import views_of
 from ..tree import nodes
-from .pipeline import Unit, are_in_order, listed, units_of
+from .pipeline import Unit, are_in_order, listed, needed_for, units_of
 
 # functions that are powers: of what, and whether the argument is the exponent
 POWERS = {"exp": (e, True), "sqrt": (0.5, False), "rsqrt": (-0.5, False)}
@@ -43,20 +43,11 @@ def _raised(units: list[Unit], unit: Unit, tables: dict[int, list[str]]) -> list
     if len(set(own)) != 1 or not same or same[-1] == users[-1]:
         return units
     between = units[same[-1] + 1 : place]
-    moved = _needed(unit, between)
+    moved = [*reversed(needed_for(unit.touches, between)), unit]
     left = [u for u in between if u not in moved]
     if any(tables[id(u)] for u in moved[:-1]) or any(are_in_order(u, m) for u in left for m in moved):
         return units
     return [*units[: same[-1] + 1], *moved, *left, *units[place + 1 :]]
-
-
-def _needed(unit: Unit, between: Sequence[Unit]) -> list[Unit]:
-    """A unit behind those of the ones before it that it needs."""
-    moved = [unit]
-    for other in reversed(between):
-        if any(other.writes & m.touches for m in moved):
-            moved.insert(0, other)
-    return moved
 
 
 def without_table_loads(kernel: nodes.Kernel, hardware: Hardware) -> None:
