@@ -23,8 +23,8 @@ from ._lazy import numba, numba_events
 from .code_cache import keep
 
 T = TypeVar("T")
-# From about this many steps on, loading numba and the compiled code (0.4 s) costs less than running without.
-LONG = 30_000
+# From about this many steps on, loading numba and the compiled code (0.7 s) costs less than running without.
+LONG = 80_000
 # Steps of one call, as compiled code does not hear who interrupts it, and what asks for another call.
 AT_ONCE, PAUSED = 1 << 15, -9
 # Nothing is allocated by compiled code, so that nothing needs to be counted; division by zero is infinite.

@@ -44,6 +44,7 @@ class Text(Struct, frozen=True):
     outer: frozenset[tuple[str, ...]]  # names beyond it, with what of their modules
     sets_items: bool  # whether they set items of variables, or add to these in place
     added_to: frozenset[str] = frozenset()  # variables that every iteration adds to
+    begins_apart: bool = False  # whether the index is compared with a number, as only the first is 0
 
 
 class Function(Struct):
@@ -60,7 +61,7 @@ def function_of(code: CodeType) -> Function | None:
     if known is None or known[1] != code:
         return None
     node = known[0]
-    if any(isinstance(part, UNCLEAR) for part in ast.walk(node) if part is not node):
+    if any(isinstance(part, UNCLEAR) for part in nodes_of(node) if part is not node):
         return None
     return _Reader(code).read(node)
 
@@ -88,6 +89,14 @@ def read_file(filename: str) -> tuple[ast.Module, frozenset[CodeType]]:
         return tree, frozenset(codes_of(compile(tree, filename, "exec", dont_inherit=True)))
     except (SyntaxError, ValueError):
         return ast.Module([], []), frozenset()
+
+
+@lru_cache(maxsize=8192)
+def nodes_of(node: ast.AST) -> tuple[ast.AST, ...]:
+    """A node and all below it, in no certain order: a statement within others is asked for several times."""
+    if not isinstance(node, ast.stmt):
+        return tuple(ast.walk(node))
+    return (node, *(n for child in ast.iter_child_nodes(node) for n in nodes_of(child)))
 
 
 def forget_files() -> None:
@@ -152,10 +161,11 @@ class _Reader:
         carried = head & (self.written_by(*node.body) | target)
         added_to = carried - target - self.assigned_by(*node.body)
         text, run = None, node.iter
-        is_plain = carried == added_to and not node.orelse and isinstance(node.target, ast.Name)
-        if is_plain and _is_range(run):
+        is_plain = carried == added_to and not node.orelse
+        if is_plain and isinstance(node.target, ast.Name) and _is_range(run):
             text = self.text_in(*node.body, may_return=False)
-            text = text and replace(text, added_to=frozenset(added_to))
+            is_apart = any(_is_asked(n, node.target.id) for s in node.body for n in nodes_of(s))
+            text = text and replace(text, added_to=frozenset(added_to), begins_apart=is_apart)
         for part in (node, run):
             # versions of Python differ in the place of the step that asks for the first iteration
             place = (part.lineno, part.end_lineno, part.col_offset, part.end_col_offset)
@@ -170,7 +180,7 @@ class _Reader:
         outer: set[tuple[str, ...]] = set()
         names: set[str] = set()
         inner: set[str] = set()
-        nodes = [node for statement in body for node in ast.walk(statement)]
+        nodes = [node for statement in body for node in nodes_of(statement)]
         for node in nodes:
             if isinstance(node, ast.comprehension):
                 inner |= _written(node.target)
@@ -252,6 +262,16 @@ def _is_of_numbers(node: ast.Compare) -> bool:
     return is_ordered or (len(sides) == 2 and any(isinstance(side, ast.Constant) for side in sides))
 
 
+def _is_asked(node: ast.AST, index: str) -> bool:
+    """Whether a comparison asks whether an index is a certain number."""
+    return (
+        isinstance(node, ast.Compare)
+        and isinstance(node.left, ast.Name)
+        and node.left.id == index
+        and isinstance(node.comparators[0], ast.Constant)
+    )
+
+
 def _is_name(node: ast.expr) -> bool:
     """Whether a target is a name, or a tuple of names."""
     return isinstance(node, ast.Name) or (isinstance(node, ast.Tuple) and all(map(_is_name, node.elts)))
@@ -276,7 +296,7 @@ def _read(node: ast.AST) -> set[str]:
 
 def _written(*nodes: ast.AST, is_assigned: bool = False) -> set[str]:
     """The names that are written; only those that are not merely added to, if so asked."""
-    parts = [n for node in nodes for n in ast.walk(node)]
+    parts = [n for node in nodes for n in nodes_of(node)]
     left_out = {id(n.target) for n in parts if is_assigned and isinstance(n, ast.AugAssign)}
     return {
         n.id for n in parts

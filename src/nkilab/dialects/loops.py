@@ -14,7 +14,7 @@ from ..trace.session import Session, ask, current
 from ..tracebacks import leave_out_ours
 from .indexing import whole_number
 from .places import placed
-from .uniform import only_goes_through_ranges, shared_by, steps_of, takes_evenly
+from .uniform import only_goes_through_ranges, shared_by, steps_of, takes_evenly, text_at
 
 
 class LoopIndex(int):
@@ -123,6 +123,8 @@ def plan_of(session: Session, repeats: Repeats, frame: FrameType, count: int) ->
     if shared is None:
         repeats.refused.add(name)
         return None
+    if (text := text_at(frame)) is not None and text.begins_apart:
+        repeats.late.add(name)
     repeats.takes_evenly = takes_evenly
     return Plan(session, repeats, name, shared_tiles(shared))
 

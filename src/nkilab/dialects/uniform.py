@@ -24,7 +24,7 @@ from ..tiles.tile import PSUM, Storage, View
 from ..trace.affine import Affine, OfIndices
 from ..trace.source import is_users
 from .kernel import Kernel
-from .loop_text import Text, codes_of, function_of, functions_of, read_file
+from .loop_text import Text, codes_of, function_of, functions_of, nodes_of, read_file
 
 # functions of Python's that change nothing and go by what they are given
 BUILTINS = {f.__name__: f for f in (
@@ -58,12 +58,16 @@ _STORES = {"STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "STORE_
 NUMBERS = (int, float, str, bool, type(None))
 
 
-def shared_by(frame: FrameType) -> list[Storage] | None:
-    """What the iterations of the loop that begins in a frame share of tiles; None if it does not qualify."""
+def text_at(frame: FrameType) -> Text | None:
+    """What the loop that begins in a frame uses; None if it has statements of other kinds than are known."""
     place = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
     function = function_of(frame.f_code)
-    text = None if function is None else function.loops.get(tuple(place))
-    called: set[CodeType] = set()
+    return None if function is None else function.loops.get(tuple(place))
+
+
+def shared_by(frame: FrameType) -> list[Storage] | None:
+    """What the iterations of the loop that begins in a frame share of tiles; None if it does not qualify."""
+    text, called = text_at(frame), set[CodeType]()
     if text is None or not _are_harmless(text.outer, frame.f_globals, frame.f_builtins, called):
         return None
     local_names = frame.f_locals
@@ -98,8 +102,8 @@ def only_goes_through_ranges(code: CodeType) -> bool:
     node, known = functions_of(code.co_filename).get((code.co_name, code.co_firstlineno), (None, None))
     if node is None or known != code:
         return False
-    loops = [n.iter for n in ast.walk(node) if isinstance(n, ast.For) and isinstance(n.iter, ast.Call)]
-    named = sum(isinstance(n, ast.Name) and n.id == "range" for n in ast.walk(node))
+    loops = [n.iter for n in nodes_of(node) if isinstance(n, ast.For) and isinstance(n.iter, ast.Call)]
+    named = sum(isinstance(n, ast.Name) and n.id == "range" for n in nodes_of(node))
     through = sum(isinstance(n.func, ast.Name) and n.func.id == "range" and not n.keywords for n in loops)
     return 0 < named == through
 

@@ -32,7 +32,7 @@ from .mapped.kernel import Compiled, guide_of, kernel_of, planned
 from .mapped.parts import with_parts
 from .plan.context import Plan, PlanError
 from .plan.forwards import need_forward_indices
-from .plan.lower import lower
+from .plan.lower import Planning
 from .plan.normal import live
 from .probes import Verdict, verdicts
 from .prove import proved
@@ -293,8 +293,8 @@ def _lowered(
     def price(tree: Kernel) -> float:
         return max(hardware.total(tree.body).values()) / 1000.0
 
-    built = partial(lower, cascade, types, machine, name, title)
-    return attempted(best_timed(built, latency, price, proofs_of), compiled)
+    plans = Planning(cascade, types, machine, name, title)
+    return attempted(best_timed(plans.of, latency, price, proofs_of), compiled)
 
 
 def _cheaper_layout(

@@ -15,7 +15,7 @@ from .choose import ROW_NS, SMALL_ROW_BYTES
 from .context import Context
 from .groups import Group, einsums_of
 from .knobs import SMALLER_SHARES
-from .product import matmul_dtype, products_for
+from .product import is_batch, matmul_dtype, products_for
 from .stage import stage, staged_bytes
 from .storage import Storage
 from .units import Units
@@ -184,7 +184,10 @@ class Homes:
     def ended(self, group: Group) -> set[str]:
         """Products that the cluster behind them reads out of PSUM."""
         units = self.units.units([s for s in group.steps if isinstance(s, Einsum)])
-        return {u[0].name for u, v in pairwise(units) if self.units.ending(u, v)}
+        ended = [u[0] for u, v in pairwise(units) if self.units.ending(u, v)]
+        ways = ((e, p) for e in ended for p in products_for(self.ctx, e, {})[:1])
+        batched = {e.name for e, p in ways if any(is_batch(self.ctx, e, p.part, p.free, v) for v in p.outer)}
+        return {e.name for e in ended} - batched
 
     def takes_place(self, einsum: Einsum, group: Group) -> bool:
         """Whether an Einsum only compares indices, and may leave its values where its operand lies."""
@@ -203,6 +206,10 @@ class Homes:
     def lives(self, group: Group) -> dict[str, range]:
         """The nests, by number, from the one that makes a result to the last one that reads it."""
         units = self.units.units(group.einsums)
+        for n, (unit, cluster) in reversed([*enumerate(pairwise(units), 1)]):
+            # what takes a product out of PSUM runs in its nest, the rest of its cluster behind it
+            if first := self.units.ending(unit, cluster):
+                units[n : n + 1] = filter(None, (first, [e for e in cluster if e not in first]))
         if any(isinstance(s, Iterate) for s in group.steps):
             return {e.name: range(len(units)) for e in group.einsums}
         nests: dict[str, list[int]] = {}

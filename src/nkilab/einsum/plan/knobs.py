@@ -112,3 +112,9 @@ class Picker:
         names = tuple(map(told, options))
         self.decisions.append(Decision(key, names, rank, tuple(costs), self.is_rewrite))
         return options[rank]
+
+    def decides_alike(self, knobs: Knobs) -> bool:
+        """Whether other choices want the same at all that was decided, and of long rows."""
+        own, other = dict(self.knobs.picks), dict(knobs.picks)
+        is_same = all(own.get(d.key, 0) == other.get(d.key, 0) for d in self.decisions)
+        return is_same and self.knobs.is_spread == knobs.is_spread

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from ...machine import Machine
 from ..language.ast import Cascade
@@ -32,47 +33,72 @@ def lower(
     cascade: Cascade, dtypes: Mapping[str, str], machine: Machine, name: str, title: str = "",
     knobs: Knobs = RULES, given: Given = NOTHING,
 ) -> tuple[Kernel, Context]:  # fmt: skip
-    """The loop tree of a cascade.
+    """The loop tree of a cascade; see `Planning`."""
+    return Planning(cascade, dtypes, machine, name, title, given).of(knobs)
+
+
+class Planning:
+    """The loop trees of a cascade.
 
     Args:
         cascade: every rank has an extent.
         dtypes: of inputs and outputs; others are computed in float32.
-
-    Raises:
-        UnsupportedError: if an Einsum has a form that no nest covers.
-        PlanError: if a choice leads to where no nest goes on; a fault of the rules.
     """
-    partitions = int(machine["partitions"])
-    is_free = not any(given.instruction(e.name) for e, block in cascade.walk() if block is not None)
-    cascade, left_out = inlined(cascade) if is_free and not given.is_watched else (cascade, [])
-    cascade = cascade if given.is_watched else with_diagonals(cascade)
-    held, reasons = with_scans(cascade) if is_free else (cascade, [])
-    reasons = [*left_out, *reasons]
-    picker = Picker(knobs, is_rewrite=True)
-    if not given.is_watched:
-        scans, held = held, rewritten_by(picker, held, partitions, machine)
-        reasons += beyond_decays(scans, held, partitions)
-        held = rewritten(held, dtypes, machine)
-    form = normal(held, partitions, given.plain, machine=machine, picker=picker)
-    form = form if given.is_watched else with_shared_names(form)
-    held = without_turns(ordered_steps(form) if knobs.is_ordered else form)
-    if given.is_watched:
-        return Lowering(cascade, held, dtypes, machine, name, title, knobs, given, {}).planned()
-    held, back = with_forward_indices(held)
-    stencils = stencils_in(held, machine)
 
-    def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
-        known, edges = with_edges(held, held.types(dtypes), machine, knobs, stencils)
-        lowering = Lowering(cascade, known, dtypes, machine, name, title, knobs, given, back | edges)
-        tree, ctx = lowering.planned()
-        ctx.choices.extend(reasons)
-        ctx.decisions[:0] = picker.decisions
-        return tree, ctx
+    def __init__(
+        self, cascade: Cascade, dtypes: Mapping[str, str], machine: Machine, name: str, title: str = "",
+        given: Given = NOTHING,
+    ) -> None:  # fmt: skip
+        self.dtypes, self.machine, self.given = dtypes, machine, given
+        is_free = not any(given.instruction(e.name) for e, block in cascade.walk() if block is not None)
+        cascade, left_out = inlined(cascade) if is_free and not given.is_watched else (cascade, [])
+        self.cascade = cascade if given.is_watched else with_diagonals(cascade)
+        self.scans, reasons = with_scans(self.cascade) if is_free else (self.cascade, [])
+        self.reasons = [*left_out, *reasons]
+        self.known: list[tuple[Picker, Cascade, list[str]]] = []
+        self.lowering = partial(Lowering, self.cascade, dtypes=dtypes, machine=machine, name=name, title=title)
 
-    try:
-        return kernel(knobs)
-    except BeyondEdges:
-        return kernel(replace(knobs, is_edged=True))
+    def of(self, knobs: Knobs) -> tuple[Kernel, Context]:
+        """A tree and its plan.
+
+        Raises:
+            UnsupportedError: if an Einsum has a form that no nest covers.
+            PlanError: if a choice leads to where no nest goes on; a fault of the rules.
+        """
+        picker, form, reasons = self.form(knobs)
+        held = without_turns(ordered_steps(form) if knobs.is_ordered else form)
+        if self.given.is_watched:
+            return self.lowering(held, knobs=knobs, fixed=self.given, edges={}).planned()
+        held, back = with_forward_indices(held)
+        stencils = stencils_in(held, self.machine)
+
+        def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
+            known, edges = with_edges(held, held.types(self.dtypes), self.machine, knobs, stencils)
+            tree, ctx = self.lowering(known, knobs=knobs, fixed=self.given, edges=back | edges).planned()
+            ctx.choices.extend(reasons)
+            ctx.decisions[:0] = picker.decisions
+            return tree, ctx
+
+        try:
+            return kernel(knobs)
+        except BeyondEdges:
+            return kernel(replace(knobs, is_edged=True))
+
+    def form(self, knobs: Knobs) -> tuple[Picker, Cascade, list[str]]:
+        """The cascade in one form as choices want it, what was decided, and reasons."""
+        for known in self.known:
+            if known[0].decides_alike(knobs):
+                return known
+        partitions, picker = int(self.machine["partitions"]), Picker(knobs, is_rewrite=True)
+        held, reasons = self.scans, self.reasons
+        if not self.given.is_watched:
+            held = rewritten_by(picker, held, partitions, self.machine)
+            reasons = [*reasons, *beyond_decays(self.scans, held, partitions)]
+            held = rewritten(held, self.dtypes, self.machine)
+        form = normal(held, partitions, self.given.plain, machine=self.machine, picker=picker)
+        form = form if self.given.is_watched else with_shared_names(form)
+        self.known.append((picker, form, reasons))
+        return self.known[-1]
 
 
 def rewritten(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> Cascade:
