@@ -192,7 +192,8 @@ def _worth(
     values = prod(spans[v].most for v in einsum.reduced)
     row = _row(ctx, einsum, spans, part, free)
     outer = tuple(v for v in order if v not in (part, row, free))
-    if any(s.start.names or s.count.value is None for s in spans.values()):
+    # loops around it may have chosen a tile of the partitions
+    if any((v != part and s.start.names) or s.count.value is None for v, s in spans.items()):
         return None
     columns = spans[free].most * (spans[row].most if row else 1)
     if values > ctx.lanes:

@@ -434,10 +434,10 @@ class Lowering:
         units[:1] = filter(None, (ending, [e for e in units[0] if e not in ending]))
         return ending
 
-    def is_diagonal(self, einsum: Einsum) -> bool:
+    def is_diagonal(self, einsum: Einsum, outer: dict[str, Span]) -> bool:
         """Whether an Einsum is lowered as products with diagonal matrices."""
         ctx = self.ctx
-        diagonal = diagonal_of(ctx, einsum, {})
+        diagonal = diagonal_of(ctx, einsum, {v: s for v, s in outer.items() if v in einsum.variables})
         if diagonal is None:
             return False
         costs_ns = dict(zip(("TensorE", "VectorE"), diagonal.costs_ns(), strict=True))
@@ -456,8 +456,8 @@ class Lowering:
             product = product_of(self.ctx, unit[0], mine)
             if product is not None:
                 return self.lower_product(Contraction(self.ctx, unit[0], product, mine), behind, ending)
-        may_be = not outer and len(unit) == 1 and not self.ctx.given.is_watched
-        if not (may_be and self.is_diagonal(unit[0])):
+        may_be = len(unit) == 1 and not self.ctx.given.is_watched
+        if not (may_be and self.is_diagonal(unit[0], outer)):
             # what was to take its tiles out of PSUM reads it from where it lies
             self.lower_cluster(unit, behind | {t for e in ending for t in e.reads}, outer)
         return False
