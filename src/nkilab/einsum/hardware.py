@@ -76,6 +76,10 @@ class Hardware:
         issue = step.descriptors * machine["dma_descriptor_issue_ns"]
         return max(issue, work / lanes, step.moved_bytes / machine["hbm_bytes_per_ns"])
 
+    def work_ns(self, step: Step) -> float:
+        """How long a transfer keeps all of its DMA engines together."""
+        return transfer_lanes(self.machine, step.descriptors, step.descriptor_bytes)[1]
+
     def of(self, statement: Statement) -> tuple[str, float]:
         """The engine of a statement that one engine computes, and how long it is kept."""
         return self.steps(statement)[0].engine, sum(ns for _, ns in self.times(statement))

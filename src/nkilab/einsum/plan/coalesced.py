@@ -22,8 +22,10 @@ from .build import Builder
 ENOUGH = 4.0
 # turns that share what issuing takes, from which more save nothing
 MOST_TURNS = 32
-# times as long that transfers of single turns take, from which all turns are worth one
+# times as long that transfers of single turns take, from which turns that lie between each other share one
 CLOSER = 2.0
+# times as long as together that a turn's share of a transfer may take, for one of fewer turns
+NEARLY = 1.2
 # part of the busiest engine's time that transfers take at least, where they are worth a change
 LEAST = 0.25
 # axes of what one transfer moves, at most
@@ -289,14 +291,19 @@ class Coalescing:
         moving_ns = self.hardware.moving_ns(self.hardware.steps(statement)[0])
         if not self.is_moving:
             return
-        together = way.wide(way.buffer(trips), loop.variable, trips)
-        if self.hardware.moving_ns(self.hardware.steps(together)[0]) * CLOSER < moving_ns * trips:
-            # what turns move lies between each other
-            yield replace(way, needed=trips)
-        elif moving_ns < start_ns:
-            yield replace(
-                way, needed=next((n for n in parts if n * moving_ns >= start_ns or n >= MOST_TURNS), trips)
-            )
+
+        def work_ns(turns: int) -> float:
+            together = way.wide(way.buffer(turns), loop.variable, turns)
+            return self.hardware.work_ns(self.hardware.steps(together)[0]) / turns
+
+        # what turns move may lie between each other
+        if (least_ns := work_ns(trips)) * CLOSER < work_ns(1):
+            parts = [n for n in parts if work_ns(n) <= NEARLY * least_ns]
+            moving_ns *= least_ns / work_ns(1)
+        elif moving_ns >= start_ns:
+            return
+        enough = (n for n in parts if n * moving_ns >= start_ns or n >= MOST_TURNS)
+        yield replace(way, needed=next(enough, trips))
 
     def divided(
         self, loop: Loop, transfers: Sequence[Transfer], trips: int, turns: int
