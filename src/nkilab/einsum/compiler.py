@@ -39,7 +39,7 @@ from .prove import proved
 from .ranged import compiled_over
 from .reference import unwritten
 from .search import Plans, Search, searched
-from .timed import best_timed
+from .timed import Timed
 from .tree.nodes import Kernel
 from .written.generator import as_written as text_as_written
 
@@ -294,7 +294,7 @@ def _lowered(
         return max(hardware.total(tree.body).values()) / 1000.0
 
     plans = Planning(cascade, types, machine, name, title)
-    return attempted(best_timed(plans.of, latency, price, proofs_of), compiled)
+    return attempted(Timed(plans.of, latency, price, proofs_of).best, compiled)
 
 
 def _cheaper_layout(

@@ -7,8 +7,8 @@ engines do is compared. The work is counted in statements: a slow machine makes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from math import inf
@@ -20,7 +20,6 @@ from .plan.groups import groups_of, ordered_steps
 from .plan.knobs import Decision, Knobs
 from .plan.normal import has_few_rows
 from .plan.reach import beyond_edges
-from .plan.rewritten import REWRITES
 from .tree.nodes import Kernel, run_by
 
 Change = Callable[[Knobs], Knobs]
@@ -47,102 +46,167 @@ HOPELESS = 8.0
 BUSIEST = "its busiest engine works "
 
 
-def best_timed(
-    built: Planner, latency: Measure, price: Measure, proved: Callable[[Kernel], tuple[str, ...]]
-) -> Planner:
-    """What makes a tree and its plan of choices, and takes the faster of two options that are judged close.
+@dataclass(frozen=True)
+class Trial:
+    """A plan beside another one."""
+
+    what: str  # was changed
+    plan: Plan
+    measure: Measure  # of the other plan
+    before: float  # us of the other plan
+    after: float  # us of this one
+    is_busiest: bool  # whether that is its busiest engine's alone
+    worth: float  # part of the other's time from which on this one is no better
+
+    @property
+    def is_better(self) -> bool:
+        """Whether this plan is taken for the other."""
+        return self.after < self.before * self.worth
+
+    @property
+    def told(self) -> str:
+        """What was found, in a few words."""
+        whose = BUSIEST * self.is_busiest
+        return (
+            f"{self.what}: {whose}{self.after:.1f} us"
+            if self.after < inf
+            else f"{self.what}: no room on chip"
+        )
+
+    @property
+    def reason(self) -> str:
+        """Why it is taken."""
+        if self.before == inf:
+            return f"{self.what}: by the rules there is no room on chip"
+        return f"{self.told} instead of {self.before:.1f}" + " by the timing model" * (not self.is_busiest)
+
+
+class Timed:
+    """What makes a tree and its plan of choices, and takes the faster of options that are judged close.
 
     Args:
+        built: makes one plan.
         latency: predicts how long a tree takes.
         price: how long its busiest engine works at least, for what is too long to be timed.
         proved: proves a tree. Like the others it raises where a choice gives none.
     """
 
-    plans, faults, most = dict[Knobs, Plan | None](), list[str](), FEWEST_PLANS
+    def __init__(
+        self, built: Planner, latency: Measure, price: Measure, proved: Callable[[Kernel], tuple[str, ...]]
+    ) -> None:
+        self.built, self.latency, self.price, self.proved = built, latency, price, proved
 
-    def best(knobs: Knobs) -> Plan:
-        nonlocal most
-        plan, notes, tried = built(knobs), list[str](), list[str]()
-        if knobs.picks or len(plan[1].cascade.einsums) > MOST_PLANNED:
-            return plan
-        budget, known = MOST_STATEMENTS - run_by(plan[0].body), dict[Measure, float]()
-        plans.clear()
-        faults.clear()
-        most = max(FEWEST_PLANS, MOST_PLANNED // len(plan[1].cascade.einsums))
-        seen, late, changes = set[str](), dict[str, Change](), list[tuple[str, Change]]()
-        while changes or (changes := others(plan, seen) or [*late.items()]):
-            what, change = changes.pop(0)
-            is_first = what in REWRITES and late.pop(what, None) is None
-            seen.add(what)
-            if (other := made(change(plan[1].knobs))) is None:
-                continue
-            runs, least = run_by(other[0].body), price(other[0])
-            judge, whose = (judged, "") if runs <= budget else (price, BUSIEST)
-            before = known[judge] = known[judge] if judge in known else judge(plan[0])
-            if whose or least * WORTH_UNSEEN >= before:
-                # what is no faster than its busiest engine need not be timed
-                after, whose = least, BUSIEST
-            else:
-                after = judge(other[0])
-                budget -= runs * (after != before)
-            worth = WORTH if judge is judged else WORTH_UNSEEN
-            if is_first and before * WORTH_FIRST <= after < before * worth:
-                late[what] = change
-                continue
-            tried.append(f"{what}: {whose}{after:.1f} us" if after < inf else f"{what}: no room on chip")
-            if after >= before * worth or attempt(proved, other[0]) is None:
-                continue
-            sentence = f"{whose}{after:.1f} us instead of {before:.1f}" + " by the timing model" * (not whose)
-            notes.append(f"{what}: {sentence if before < inf else 'by the rules there is no room on chip'}")
-            if after * HOPELESS < before:  # what was compared with it tells nothing
-                seen, budget = {what}, MOST_STATEMENTS - run_by(other[0].body)
-            plan, known, changes = other, {judge: after}, []  # with another plan come other decisions
-        plan[1].choices.extend(notes)
-        plan[1].tried.extend((*tried, *faults))
-        return plan
+    def best(self, knobs: Knobs) -> Plan:
+        """The plan of choices, or the fastest that is found from there on."""
+        self.plan = self.built(knobs)
+        if knobs.picks or len(self.plan[1].cascade.einsums) > MOST_PLANNED:
+            return self.plan
+        self.most = max(FEWEST_PLANS, MOST_PLANNED // len(self.plan[1].cascade.einsums))
+        self.plans, self.faults, self.late = dict[Knobs, Plan | None](), list[str](), dict[str, Change]()
+        self.begin(set())
+        notes, tried = list[str](), list[str]()
+        while changes := self.others() or self.postponed():
+            trials = [*self.trials(changes)]
+            tried += [t.told for t in trials if t.what not in self.late]
+            better = sorted((t for t in trials if t.is_better), key=lambda t: t.after)
+            best = next((t for t in better if self.attempt(self.proved, t.plan[0]) is not None), None)
+            # with another plan come other decisions, and what else was better may be still
+            self.seen |= {t.what for t in better[: better.index(best) + 1 if best else None]}
+            if best is not None:
+                notes.append(best.reason)
+                self.take(best)
+        self.plan[1].choices.extend(notes)
+        self.plan[1].tried.extend((*tried, *self.faults))
+        return self.plan
 
-    def attempt(make: Callable[[Option], Result], option: Option) -> Result | None:
+    def begin(self, seen: set[str]) -> None:
+        """Begin to compare the plan with others."""
+        self.seen, self.known = seen, dict[Measure, float]()
+        self.budget = MOST_STATEMENTS - run_by(self.plan[0].body)
+
+    def take(self, best: Trial) -> None:
+        """Go on from a better plan."""
+        self.plan = best.plan
+        if best.after * HOPELESS < best.before:  # what was compared with it tells nothing
+            self.begin({best.what})
+        self.known = {best.measure: best.after}
+
+    def trials(self, changes: Sequence[tuple[str, Change]]) -> Iterator[Trial]:
+        """What changes lead to; those that are better than the plan may be tried again with others."""
+        for what, change in changes:
+            other = self.made(change(self.plan[1].knobs))
+            trial = None if other is None else self.compared(what, other)
+            if trial is None or not trial.is_better:
+                self.seen.add(what)
+            elif self.are_rewrites and trial.after >= trial.before * WORTH_FIRST:
+                self.late[what] = change
+                self.seen.add(what)
+                continue
+            if trial is not None:
+                yield trial
+                if trial.after * HOPELESS < trial.before:
+                    return
+
+    def compared(self, what: str, other: Plan) -> Trial:
+        """Another plan beside the present one."""
+        runs, least = run_by(other[0].body), self.price(other[0])
+        is_timed = runs <= self.budget
+        measure, worth = (self.judged, WORTH) if is_timed else (self.price, WORTH_UNSEEN)
+        before = self.known[measure] = self.known[measure] if measure in self.known else measure(self.plan[0])
+        if not is_timed or least * WORTH_UNSEEN >= before:
+            # what is no faster than its busiest engine need not be timed
+            return Trial(what, other, measure, before, least, True, worth)
+        after = measure(other[0])
+        self.budget -= runs * (after != before)
+        return Trial(what, other, measure, before, after, False, worth)
+
+    def attempt(self, make: Callable[[Option], Result], option: Option) -> Result | None:
         """What an option gives; None where no nest covers what it asks for, or it shows a fault of ours."""
         try:
             return make(option)
         except Exception as error:
-            faults.extend([f"{FAULT}: {reason(error)}"] if is_fault(error) else [])
+            self.faults.extend([f"{FAULT}: {reason(error)}"] if is_fault(error) else [])
             return None
 
-    def made(knobs: Knobs) -> Plan | None:
+    def made(self, knobs: Knobs) -> Plan | None:
         """The plan of some choices; None if there is none, or enough others were made."""
-        if knobs not in plans and len(plans) < most:
-            plans[knobs] = attempt(built, knobs)
-        return plans.get(knobs)
+        if knobs not in self.plans and len(self.plans) < self.most:
+            self.plans[knobs] = self.attempt(self.built, knobs)
+        return self.plans.get(knobs)
 
-    def others(plan: Plan, seen: Container[str]) -> list[tuple[str, Change]]:
-        """Changes of a plan that were not tried: those of the cascade itself, then the others."""
-        rewrites = [each[1:] for d in plan[1].decisions if d.is_rewrite for each in _others(d)]
-        rewrites += [*regrouped(plan, rewrites)]
-        left = ([one for one in each if one[0] not in seen] for each in (rewrites, _changes(plan[1])))
-        return next(filter(None, (by_price(plan, changes) for changes in left)), [])
+    def others(self) -> list[tuple[str, Change]]:
+        """Changes of the plan that were not tried: those of the cascade itself, then the others."""
+        rewrites = [each[1:] for d in self.plan[1].decisions if d.is_rewrite for each in _others(d)]
+        rewrites += [*self.regrouped(rewrites)]
+        for self.are_rewrites, changes in ((True, rewrites), (False, _changes(self.plan[1]))):
+            if left := self.by_price([one for one in changes if one[0] not in self.seen]):
+                return left
+        return []
 
-    def regrouped(plan: Plan, rewrites: Sequence[tuple[str, Change]]) -> Iterator[tuple[str, Change]]:
+    def postponed(self) -> list[tuple[str, Change]]:
+        """Rewrites that save little, once all others were tried."""
+        left, self.late = [*self.late.items()], {}
+        return left
+
+    def regrouped(self, rewrites: Sequence[tuple[str, Change]]) -> Iterator[tuple[str, Change]]:
         """Rewrites after which other steps share most loops."""
         for what, change in rewrites:
-            other = made(change(plan[1].knobs)) or plan
+            other = self.made(change(self.plan[1].knobs)) or self.plan
             for why, order in _reordered(other[1]):
                 yield f"{what}; {why}", partial(_in_turn, change, order)
 
-    def by_price(plan: Plan, changes: Sequence[tuple[str, Change]]) -> list[tuple[str, Change]]:
-        """Changes of a plan that are possible, those first whose busiest engine has least to do."""
-        others = [(made(change(plan[1].knobs)), (what, change)) for what, change in changes]
-        priced = [(attempt(price, other[0]), each) for other, each in others if other is not None]
+    def by_price(self, changes: Sequence[tuple[str, Change]]) -> list[tuple[str, Change]]:
+        """Changes of the plan that are possible, those first whose busiest engine has least to do."""
+        others = [(self.made(change(self.plan[1].knobs)), (what, change)) for what, change in changes]
+        priced = [(self.attempt(self.price, other[0]), each) for other, each in others if other is not None]
         return [each for cost, each in sorted(priced, key=lambda one: one[0] or 0.0) if cost is not None]
 
-    def judged(kernel: Kernel) -> float:
+    def judged(self, kernel: Kernel) -> float:
         """How long a tree takes; without end where its tiles have no room."""
         try:
-            return latency(kernel)
+            return self.latency(kernel)
         except NkilabError:
             return inf
-
-    return best
 
 
 def _in_turn(first: Change, then: Change, knobs: Knobs) -> Knobs:

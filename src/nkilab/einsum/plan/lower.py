@@ -56,7 +56,9 @@ class Planning:
         self.scans, reasons = with_scans(self.cascade) if is_free else (self.cascade, [])
         self.reasons = [*left_out, *reasons]
         self.known: list[tuple[Picker, Cascade, list[str]]] = []
-        self.lowering = partial(Lowering, self.cascade, dtypes=dtypes, machine=machine, name=name, title=title)
+        self.lowering = partial(
+            Lowering, self.cascade, dtypes=dtypes, machine=machine, name=name, title=title
+        )
 
     def of(self, knobs: Knobs) -> tuple[Kernel, Context]:
         """A tree and its plan.
