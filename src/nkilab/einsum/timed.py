@@ -107,7 +107,7 @@ class Timed:
         notes, tried = list[str](), list[str]()
         while changes := self.others() or self.postponed():
             trials = [*self.trials(changes)]
-            tried += [t.told for t in trials if t.what not in self.late]
+            tried += [t.told for t in trials]
             better = sorted((t for t in trials if t.is_better), key=lambda t: t.after)
             best = next((t for t in better if self.attempt(self.proved, t.plan[0]) is not None), None)
             # with another plan come other decisions, and what else was better may be still
@@ -139,13 +139,12 @@ class Timed:
             if trial is None or not trial.is_better:
                 self.seen.add(what)
             elif self.are_rewrites and trial.after >= trial.before * WORTH_FIRST:
-                self.late[what] = change
                 self.seen.add(what)
-                continue
-            if trial is not None:
+                self.late[what] = change
+            if trial is not None and what not in self.late:
                 yield trial
-                if trial.after * HOPELESS < trial.before:
-                    return
+            if trial is not None and trial.after * HOPELESS < trial.before:
+                return
 
     def compared(self, what: str, other: Plan) -> Trial:
         """Another plan beside the present one."""
@@ -178,10 +177,9 @@ class Timed:
         """Changes of the plan that were not tried: those of the cascade itself, then the others."""
         rewrites = [each[1:] for d in self.plan[1].decisions if d.is_rewrite for each in _others(d)]
         rewrites += [*self.regrouped(rewrites)]
-        for self.are_rewrites, changes in ((True, rewrites), (False, _changes(self.plan[1]))):
-            if left := self.by_price([one for one in changes if one[0] not in self.seen]):
-                return left
-        return []
+        left = self.by_price([one for one in rewrites if one[0] not in self.seen])
+        self.are_rewrites = bool(left)
+        return left or self.by_price([one for one in _changes(self.plan[1]) if one[0] not in self.seen])
 
     def postponed(self) -> list[tuple[str, Change]]:
         """Rewrites that save little, once all others were tried."""

@@ -205,11 +205,7 @@ class Homes:
 
     def lives(self, group: Group) -> dict[str, range]:
         """The nests, by number, from the one that makes a result to the last one that reads it."""
-        units = self.units.units(group.einsums)
-        for n, (unit, cluster) in reversed([*enumerate(pairwise(units), 1)]):
-            # what takes a product out of PSUM runs in its nest, the rest of its cluster behind it
-            if first := self.units.ending(unit, cluster):
-                units[n : n + 1] = filter(None, (first, [e for e in cluster if e not in first]))
+        units = self.units.nests(group.einsums)
         if any(isinstance(s, Iterate) for s in group.steps):
             return {e.name: range(len(units)) for e in group.einsums}
         nests: dict[str, list[int]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from itertools import pairwise
 from math import prod
 
 from ..language.ast import Einsum, Iterate
@@ -84,6 +85,14 @@ class Units:
         kept = {*cascade.outputs, *(t for e in cascade.einsums if e not in cluster for t in e.reads)}
         handed = {t for e in rest for t in e.reads} & {e.name for e in first} - kept
         return first if len(handed) <= 1 and self.is_ended_by(unit, first) else []
+
+    def nests(self, einsums: Sequence[Einsum]) -> list[list[Einsum]]:
+        """Nests in order, what takes a product out of PSUM apart from the rest of its cluster behind it."""
+        units = self.units(einsums)
+        for n, (unit, cluster) in reversed([*enumerate(pairwise(units), 1)]):
+            if first := self.ending(unit, cluster):
+                units[n : n + 1] = filter(None, (first, [e for e in cluster if e not in first]))
+        return units
 
     def postponed(self, einsum: Einsum, units: list[list[Einsum]], products: Container[int]) -> list[Einsum]:
         """A cluster that none behind it needs, which an Einsum may join: taken out of its place."""
