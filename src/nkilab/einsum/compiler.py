@@ -20,7 +20,6 @@ from .checks.model import Model, close_to
 from .checks.names import check_cascade, known_ranks
 from .compiled import PRINTERS, CompiledEinsum
 from .grades import Finding, Grade, enforce
-from .hardware import Hardware
 from .language.ast import Access, Cascade, Einsum
 from .language.extents import merged_sizes, sized, sizes_of_arrays
 from .language.forms import spec_from
@@ -272,7 +271,7 @@ def _lowered(
     spec: Spec, cascade: Cascade, types: dict[str, str], dialect: str, machine: Machine
 ) -> CompiledEinsum:
     """The kernel of a cascade without a mapping, by the rules."""
-    name, title, hardware = spec.kernel_name, title_of(cascade), Hardware(machine)
+    name, title = spec.kernel_name, title_of(cascade)
     kernel = CompiledEinsum(spec, cascade, name, dialect, machine.name, types, "")
     proofs_of = partial(proved, cascade=cascade, machine=machine)
 
@@ -282,7 +281,7 @@ def _lowered(
         own = kernel.of_tree(tree)
         return replace(own, changes=(*told, *ctx.choices), alternatives=tried, proofs=proofs, knobs=ctx.knobs)
 
-    known: dict[str, float] = {}
+    plans, known = Planning(cascade, types, machine, name, title), dict[str, float]()
 
     def latency(tree: Kernel) -> float:
         own = kernel.of_tree(tree)
@@ -291,9 +290,8 @@ def _lowered(
         return known[own.source]
 
     def price(tree: Kernel) -> float:
-        return max(hardware.total(tree.body).values()) / 1000.0
+        return max(plans.hardware.total(tree.body).values()) / 1000.0
 
-    plans = Planning(cascade, types, machine, name, title)
     return attempted(Timed(plans.of, latency, price, proofs_of).best, compiled)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...machine import Machine
+from ..hardware import Hardware
 from ..language.ast import Cascade
 from ..lower.stencil import stencils_in
 from ..rewrite.diagonals import with_diagonals
@@ -49,7 +50,7 @@ class Planning:
         self, cascade: Cascade, dtypes: Mapping[str, str], machine: Machine, name: str, title: str = "",
         given: Given = NOTHING,
     ) -> None:  # fmt: skip
-        self.dtypes, self.machine, self.given = dtypes, machine, given
+        self.dtypes, self.machine, self.given, self.hardware = dtypes, machine, given, Hardware(machine)
         is_free = not any(given.instruction(e.name) for e, block in cascade.walk() if block is not None)
         cascade, left_out = inlined(cascade) if is_free and not given.is_watched else (cascade, [])
         self.cascade = cascade if given.is_watched else with_diagonals(cascade)
@@ -57,7 +58,7 @@ class Planning:
         self.reasons = [*left_out, *reasons]
         self.known: list[tuple[Picker, Cascade, list[str]]] = []
         self.lowering = partial(
-            Lowering, self.cascade, dtypes=dtypes, machine=machine, name=name, title=title
+            Lowering, self.cascade, dtypes=dtypes, hardware=self.hardware, name=name, title=title
         )
 
     def of(self, knobs: Knobs) -> tuple[Kernel, Context]:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 
 from ...errors import SpecError, UnsupportedError
-from ...machine import Machine
 from ..hardware import Hardware
 from ..language.ast import Cascade, Einsum, Iterate, Kind, Scalar, Step
 from ..lower.plane_tiles import planes_for
@@ -49,17 +48,18 @@ WORTH_UNTIMED = 0.85
 
 class Lowering:
     def __init__(
-        self, given: Cascade, cascade: Cascade, dtypes: Mapping[str, str], machine: Machine, name: str,
+        self, given: Cascade, cascade: Cascade, dtypes: Mapping[str, str], hardware: Hardware, name: str,
         title: str, knobs: Knobs, fixed: Given, edges: Mapping[str, Edges],
     ) -> None:  # fmt: skip
         taken = {*given.inputs, *given.outputs, *given.scalars, name}
         self.given, self.name, self.title, self.edges = given, name, title, edges
         known = replace(fixed, derived=cascade.derived)
-        self.ctx = Context(cascade, machine, cascade.types(dtypes), Builder(taken), knobs, given=known)
+        machine, types = hardware.machine, cascade.types(dtypes)
+        self.ctx = Context(cascade, machine, types, Builder(taken), knobs, given=known)
         self.group: Group | None = None
         self.units = Units(self.ctx)
         self.homes = Homes(self.ctx, self.units)
-        self.hardware = Hardware(machine)
+        self.hardware = hardware
         self.stencils = [] if fixed.is_watched else stencils_in(cascade, machine)
         self.later: set[str] = set()
 
