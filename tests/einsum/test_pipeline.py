@@ -147,7 +147,7 @@ def other(kernel: Kernel, choose: Callable[[At, bool], At]) -> Kernel:
 
 
 def test_the_proof_follows_versions_from_turn_to_turn(ahead: Kernel) -> None:
-    assert any("find every element written before" in claim for claim in prove(ahead, TRN2))
+    assert any("find what their turn wrote" in claim for claim in prove(ahead, TRN2))
     assert any(isinstance(s, Alloc) and s.buffer.role == TURNS for s in statements(ahead.body))
 
 

@@ -57,7 +57,7 @@ class Verdict:
 
     def __str__(self) -> str:
         if not self.compared:
-            return f"{self.output} on {self.probe}: left out, the cascade itself overflows"
+            return f"{self.output} on {self.probe}: left out, rounding decides what it is, or it overflows"
         if self.wrong:
             told = f"WRONG in {self.wrong} of {self.compared} elements, most at {list(self.where)}"
         else:

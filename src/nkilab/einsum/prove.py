@@ -1,12 +1,12 @@
 """Proofs over a loop tree, with integer sets, before it is printed.
 
 Proved for every tree without open parameters: what a statement touches lies inside its buffer; every
-element that a statement reads of a tile was written by statements before it, loops around both held fixed,
-or, in a tile with versions for two turns, by the turn before, and by nothing since; each element of an output
-is stored; a sum adds every value of what it runs over once, and is read after that (`sums.py`); both sides of
-what is copied or computed have as many elements; partitions and operands of TensorE are within the chip's
-limits; and the tiles that live at once fit into SBUF and the banks of PSUM. A proof that fails is a fault of
-the compiler, never of the specification; that of room says that another plan is needed.
+element that a statement reads of a tile was written before, for its turn, and by nothing since (`order.py`);
+each element of an output is stored; a sum adds every value of what it runs over once, and is read after
+that (`sums.py`); both sides of what is copied or computed have as many elements; partitions and operands of
+TensorE are within the chip's limits; and the tiles that live at once fit into SBUF and the banks of PSUM. A
+proof that fails is a fault of the compiler, never of the specification; that of room says that another plan
+is needed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from ..errors import SpecError, UnsupportedError
 from ..machine import Machine
 from .checks.layouts import start_partitions
 from .language.ast import Cascade
+from .order import proved_order
 from .room import proved_room, size_of, views_of
 from .sets import Access, ProofError, accesses_of, box, told, touched, turns, within
 from .sums import proved_sums
 from .tree import nodes
 from .tree.along import axes_of
-from .tree.expr import Expr, expr, name_of
-from .tree.nodes import HBM, PSUM, SBUF, TURNS, Alloc, Cut, Kernel, Loop, MatMul, Store, Tally, View
+from .tree.expr import Expr, expr
+from .tree.nodes import HBM, PSUM, SBUF, Alloc, Cut, Kernel, Loop, MatMul, Store, View
 
 # statements that a kernel may run, all loops unrolled
 MOST_STATEMENTS = 4_000_000
@@ -54,13 +55,13 @@ def prove(kernel: Kernel, machine: Machine) -> list[str]:
     _limits(kernel, machine)
     sums = proved_sums(accesses)
     inside = _inside(accesses)
-    covered = _covered(accesses)
+    ordered = proved_order(kernel.body)
     _are_ruled_out(accesses)
     _are_alike(kernel)
     stored = _stored(kernel, accesses)
     return [
         f"{inside} accesses lie inside their tensors",
-        f"{covered} reads of tiles find every element written before",
+        f"{ordered} reads of tiles find what their turn wrote, or what one before it hands on",
         f"every element of {', '.join(stored)} is stored",
         f"{sums} sums add every value once, and are read after that",
         f"tiles fit: {proved_room(kernel, machine)}",
@@ -105,43 +106,6 @@ def _has_windows(buffer: nodes.Buffer) -> bool:
     last = (sum((expr(e) - 1) * c for e, c in zip(buffer.shape, row, strict=True)) for row in rows)
     extents = buffer.base.shape if buffer.base else ()
     return all((at.value or 0) < (expr(e).value or 0) for at, e in zip(last, extents, strict=False))
-
-
-def _is_from_outside(read: Access, stores: list[Access]) -> bool:
-    """Whether a read of HBM finds what the caller gave, or what the turn before may have stored."""
-    if read.view.buffer.memory != HBM:
-        return False
-    carried = [loop for loop in read.loops if loop.is_sequential]
-    return not stores or any(loop is other for loop in carried for w in stores for other in w.loops)
-
-
-def _covered(accesses: list[Access]) -> int:
-    writes: dict[int, list[Access]] = {}
-    for access in accesses:
-        if access.is_write:
-            writes.setdefault(id(access.view.buffer.base or access.view.buffer), []).append(access)
-    count = 0
-    for read in accesses:
-        stores = writes.get(id(read.view.buffer.base or read.view.buffer), [])
-        if read.is_write or isinstance(read.statement, Tally) or _is_from_outside(read, stores):
-            continue
-        if read.view.buffer.role == TURNS:
-            is_covered = _is_handed(read, stores)
-        else:
-            before = (w for w in stores if w.number < read.number)
-            other = _other_view(read, stores)
-            wanted = touched(read, read.loops) if other is None else box(other)
-            is_covered = _is_within(wanted, (touched(w, _common(w, read)) for w in before))
-        if not is_covered:
-            name = read.view.buffer.name
-            raise ProofError(f"{told(read.statement)} reads of {name} what nothing wrote before")
-        count += 1
-    return count
-
-
-def _other_view(read: Access, stores: list[Access]) -> nodes.Buffer | None:
-    """What is stored, if what is read is another view of it: then all must be written before."""
-    return next((w.view.buffer for w in stores if w.view.buffer is not read.view.buffer), None)
 
 
 def _are_ruled_out(accesses: list[Access]) -> None:
@@ -189,66 +153,12 @@ def _counts(view: View) -> list[Expr]:
     return [count for _, count in axes_of(view) if count.value != 1]
 
 
-def _common(one: Access, other: Access) -> tuple[Loop, ...]:
-    """Loops around both of two accesses."""
-    return tuple(a for a, b in zip(one.loops, other.loops, strict=False) if a is b)
-
-
 def _union(sets: Iterable[Any]) -> Any:
     """All elements of some sets; None if there is no set."""
     found = None
     for one in sets:
         found = one if found is None else found.union(one)
     return found
-
-
-def _is_handed(read: Access, writes: list[Access]) -> bool:
-    """Whether a read finds in a tile of two versions what was written for its turn, and nothing newer.
-
-    That is what was written before it in the same turn; or what the turn before wrote, and what stands before
-    the loop for the first turn; or, behind the loop, what its last turn wrote.
-    """
-    wanted = touched(read, read.loops)
-    turns = next(loop for w in writes for loop in w.loops if _chooses(loop, w.view))
-    i, last = turns.variable, (expr(turns.trips).value or 0) - 1
-    inside = [(w, (*w.loops[: w.loops.index(turns)], turns)) for w in writes if turns in w.loops]
-    before = [(w, _common(w, read)) for w in writes if turns not in w.loops and w.number < read.number]
-    if turns not in read.loops:
-        is_behind = any(w.number < read.number for w, _ in inside)
-        ended = (_where(touched(w, f), i, f"before = {last}") for w, f in inside)
-        return _is_within(wanted, ended if is_behind else (touched(w, f) for w, f in before))
-    newer = [touched(w, f) for w, f in inside if w.number < read.number]
-    if _is_within(wanted, newer):
-        return True
-    earlier = (_where(touched(w, f), i, f"before = {i} - 1") for w, f in inside)
-    later, start = (islpy().Set(f"[{i}] -> {{ : {claim} }}") for claim in (f"{i} >= 1", f"{i} = 0"))
-    return (
-        _is_within(wanted.intersect_params(later), earlier)
-        and _is_within(wanted.intersect_params(start), (touched(w, f) for w, f in before))
-        and all(wanted.is_disjoint(one) for one in newer)
-    )
-
-
-def _is_within(wanted: Any, found: Iterable[Any]) -> bool:
-    """Whether sets together have all that is wanted."""
-    together = _union(found)
-    return together is not None and bool(wanted.is_subset(together))
-
-
-def _chooses(loop: Loop, view: View) -> bool:
-    """Whether the turns of a loop choose the version of a tile."""
-    turn = name_of(loop.variable)
-    versions = (turn % 2).atoms | ((turn + 1) % 2).atoms
-    return any(versions & (i.start if isinstance(i, Cut) else i.at).atoms for i in view.index)
-
-
-def _where(touches: Any, variable: str, claim: str) -> Any:
-    """What is touched in the turn, named `before`, that a claim chooses."""
-    kind = islpy().dim_type.param
-    place = touches.find_dim_by_name(kind, variable)
-    named = touches.set_dim_name(kind, place, "before")
-    chosen = named.intersect_params(islpy().Set(f"[{variable}, before] -> {{ : {claim} }}"))
-    return chosen.project_out(kind, chosen.find_dim_by_name(kind, "before"), 1)
 
 
 def _stored(kernel: Kernel, accesses: list[Access]) -> list[str]:

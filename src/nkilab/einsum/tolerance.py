@@ -19,7 +19,7 @@ outputs are doubled. A value that may be beyond float32 has no bound, nor has wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod, sqrt
@@ -116,6 +116,7 @@ class _Errors:
 
     def __init__(self, cascade: Cascade, arrays: Mapping[str, Any], dtypes: Mapping[str, str]) -> None:
         self.cascade, self.largest_sum = cascade, 0.0
+        self.makers: dict[str, Einsum] = {}
         self.between, outputs = (
             between(cascade, dtypes),
             {t: dtypes.get(t, "float32") for t in cascade.outputs},
@@ -135,6 +136,7 @@ class _Errors:
             self.low.held[name], self.high.held[name] = (np.zeros(cascade.shape(name)) for _ in range(2))
 
     def run(self, einsum: Einsum, bound: Mapping[str, int]) -> None:
+        self.makers[einsum.name] = einsum
         kept = [v for v in einsum.output.variables if v not in bound]
         value = self.values.value(einsum, bound, kept)
         error = self.error(einsum, bound, kept)
@@ -183,6 +185,9 @@ class _Errors:
             return first, second
         value, error = self.mapped(einsum, bound, order, extents)
         value, error = (np.broadcast_to(a, extents) for a in (value, error))
+        if chosen := self.chosen_along(einsum, order):
+            # one of them is the best: the only one that may be
+            error = np.where((error > 0).sum(axis=chosen, keepdims=True) > 1, error, 0.0)
         size = np.abs(value)
         if not reduced:
             return error, size
@@ -204,13 +209,25 @@ class _Errors:
             value, error = np.where(truth, value, einsum.otherwise), np.where(truth, error, 0.0)
         return value, error
 
+    def chosen_along(self, einsum: Einsum, order: list[str]) -> tuple[int, ...]:
+        """The axes along which values are compared with the largest or the smallest of them; () if not."""
+        values, *best = einsum.accesses
+        maker = self.makers.get(best[0].tensor) if len(best) == 1 and einsum.map_op == "equal" else None
+        if maker is None or maker.reduce_op not in EXACT or maker.map_op or maker.condition:
+            return ()
+        names = dict(zip(maker.output.variables, best[0].variables, strict=False))
+        read = maker.accesses[0].with_indices(lambda i: i.renamed(names)) if maker.accesses else None
+        own = tuple(n for n, v in enumerate(order) if v not in best[0].variables)
+        return own if read == values and not einsum.reduced else ()
+
     def off(self, operand: Any, grids: Mapping[str, Any], extents: list[int]) -> Any:
-        """The bounds of an operand over a grid; indices that tensors hold are exact."""
+        """The bounds of an operand over a grid; none where an index that a tensor holds may be another."""
         if not isinstance(operand, Access):
             return np.float64(0)
         indices = {g.access.tensor: self.values.held[g.access.tensor] for g in operand.gathers}
         held = Evaluator(self.cascade, {**self.spread.held, **indices}, np.float64)
-        return held.operand(operand, grids, extents)
+        own = (self.spread.operand(g.access, grids, extents) for g in operand.gathers)
+        return sum((np.where(e > 0, np.inf, 0.0) for e in own), held.operand(operand, grids, extents))
 
 
 def applied(op: Operator, pairs: Sequence[Pair]) -> Pair:
@@ -233,8 +250,18 @@ def _moved(op: Operator, pairs: Sequence[Pair]) -> Pair:
     """The largest change when operands move within their bounds, and one rounding."""
     value = op.function(*(v for v, _ in pairs))
     error: Any = np.float64(0)
-    for signs in product((-1.0, 1.0), repeat=len(pairs)):
-        corner = op.function(*(v + s * e for s, (v, e) in zip(signs, pairs)))
-        error = np.maximum(error, np.where(corner == value, 0.0, np.abs(corner - value)))
+    for moved in _corners(pairs):
+        corner = op.function(*moved)
+        change = np.where(corner == value, 0.0, np.abs(corner - value))
+        # a pole within the bounds: nothing is known
+        error = np.maximum(error, np.where(np.isnan(change) & ~np.isnan(value), np.inf, change))
     unit = FUNCTION_UNIT if op.activation else FLOAT32_UNIT
     return value, error + np.where(np.isinf(value), 0.0, unit * np.abs(value))
+
+
+def _corners(pairs: Sequence[Pair]) -> Iterator[Sequence[Any]]:
+    """Operands at both ends of their bounds, as near to zero, and as near to each other, as these let them."""
+    ends = [(v - e, v + e) for v, e in pairs]
+    yield from product(*((low, high, np.clip(0.0, low, high)) for low, high in ends))
+    for (first, *_), (low, high) in product([pairs[0]], ends[1:]) if len(pairs) == 2 else ():
+        yield (near := np.clip(np.clip(first, low, high), *ends[0])), np.clip(near, low, high)

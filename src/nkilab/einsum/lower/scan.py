@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -144,13 +145,23 @@ class Scans:
             yield
         spans |= {v: self.base[v] for v in variables}
 
-    def carry(self, einsum: Einsum) -> View:
+    def carry(self, einsum: Einsum, *, is_after: bool = False) -> View:
         """The column that a recurrence hands on for the present values of variables inside."""
         place: Expr = ZERO
         for v in self.inside(einsum):
             turn = (self.nest.spans[v].start - self.base[v].start) // self.nest.choice.block(v)
             place = place * self.turns(v) + turn
-        return part_of(self.carries[einsum.name], self.nest.rows.count, 1, place)
+        view = part_of(self.carries[einsum.name], self.nest.rows.count, 1, place)
+        return replace(view, turn=self.done(is_after))
+
+    def done(self, is_after: bool) -> Expr:
+        """Columns of a recurrence that come before the end of the present tile, or before its beginning."""
+        own, every = self.nest.spans[self.variable], self.base[self.variable]
+        first = own.start - every.start
+        last = first + own.count
+        if self.is_descending:
+            first, last = every.most - last, every.most - first
+        return last if is_after else first
 
     def deliver(self, einsum: Einsum, source: Einsum, spans: dict[str, Span]) -> None:
         """Write the carry of a recurrence to where an Einsum lies."""
@@ -159,11 +170,13 @@ class Scans:
         if len(inside) < 2 and part not in inside:
             free = inside[0] if inside else ""
             view = part_of(self.carries[source.name], nest.rows.count, self.base[free].most if free else 1)
+            view = replace(view, turn=self.done(einsum.is_last))
             deliver(self.ctx, einsum, view, spans, part, free, target)
             return
         with self.each(inside):
             own = {v: nest.spans[v] for v in inside}
-            deliver(self.ctx, einsum, self.carry(source), {**spans, **own}, part, "", target)
+            carry = self.carry(source, is_after=einsum.is_last)
+            deliver(self.ctx, einsum, carry, {**spans, **own}, part, "", target)
 
     # one tile
 
@@ -184,7 +197,7 @@ class Scans:
         if self.is_handed_on(einsum):
             whole = states if recurrence.kind == "before" else values
             last = self.moved(whole, 0 if self.is_descending else self.nest.columns.most - 1, expr(1))
-            tile.add(nodes.Copy(self.carry(einsum), last))
+            tile.add(nodes.Copy(self.carry(einsum, is_after=True), last))
         return Value(view=values)
 
     def scanned(self, einsum: Einsum, recurrence: Recurrence, tile: Tile) -> View:

@@ -373,6 +373,9 @@ class Lowering:
             for storage in (s for storages in known.values() for s in storages):
                 storage.depth = ctx.build.depth
                 storage.changed()
+            anew = state_of(block) - {e.name for e in block.body if turn in e.output.variables}
+            for storage in (s for t in anew for s in known.get(t, ())):
+                storage.turns = (span.start, span.start + 1)
             self.lower_run(list(block.body), {**outer, block.variable: span}, later | state_of(block))
         ctx.loops.pop()
         for tensor in written:
@@ -381,6 +384,7 @@ class Lowering:
             for storage in kept:
                 storage.depth = before.get(id(storage), ctx.build.depth)
                 storage.changed()
+                storage.turns = (whole(extent).count, None) if storage.turns[1] else (None, None)
 
     def prepare(self, block: Iterate, outer: dict[str, Span]) -> None:
         """Make the places of what is read after a block, before its loop opens."""
@@ -422,6 +426,8 @@ class Lowering:
             before = len(self.ctx.build.scopes[-1].body)
             if self.lower_unit(unit, outer, behind, ending):
                 del units[0]
+            for storage in (s for e in (*unit, *ending) for s in self.ctx.storages.get(e.name, ())):
+                storage.turns = (storage.turns[1], storage.turns[1])
             self.ctx.forget(before, behind)
 
     def ending(self, unit: list[Einsum], units: list[list[Einsum]]) -> list[Einsum]:

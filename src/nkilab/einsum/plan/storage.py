@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from ...tiles.dtypes import as_dtype
@@ -61,6 +61,8 @@ class Storage:
     # positions of the tensor from one element of an axis to the next; () where all are one
     steps: tuple[int, ...] = ()
     copies: int = 1  # partitions that each have all of a tile with no axis on the partitions
+    # of what turns hand on: how many of them made what is there, and what is written now
+    turns: tuple[Expr | None, Expr | None] = (None, None)
 
     @property
     def is_hbm(self) -> bool:
@@ -101,11 +103,12 @@ class Storage:
             last = free.pop() if free else At(ZERO)
             assert isinstance(last, At)
             free.append(Cut(last.at, expr(1)))
-        return View(self.buffer, (*first, *free))
+        return View(self.buffer, (*first, *free), turn=self.turns[0])
 
     def place(self, at: list[At | Cut]) -> View:
         """The part of a tile that a result is written to, with every copy of it."""
-        return first_rows(self.view(at), expr(self.copies)) if self.copies > 1 else self.view(at)
+        view = replace(self.view(at), turn=self.turns[1])
+        return first_rows(view, expr(self.copies)) if self.copies > 1 else view
 
     def _partitions(self, index: At | Cut, local: Expr) -> list[At | Cut]:
         count = index.count if isinstance(index, Cut) else expr(1)
@@ -131,7 +134,7 @@ class Storage:
 def first_rows(view: View, count: Expr) -> View:
     """So many partitions of a view, from its first on."""
     start = view.cuts[0].start if isinstance(view.index[0], Cut) else ZERO
-    return View(view.buffer, (Cut(start, count), *view.index[1:]))
+    return View(view.buffer, (Cut(start, count), *view.index[1:]), turn=view.turn)
 
 
 def in_hbm(buffer: Buffer, ranks: int) -> Storage:

@@ -82,11 +82,10 @@ def _overlaps(image: Access, einsum: Einsum, added: Additions) -> bool:
     They begin at its first element, count up, and end inside; and it is no output, whose axes others choose.
     """
     sizes = {v: added.extent(v, einsum) for v in image.variables}
-    ends = zip(image.affine, added.cascade.shape(image.tensor), strict=True)
+    indices = [i.at(added.cascade.sizes) for i in image.affine]
+    ends = zip(indices, added.cascade.shape(image.tensor), strict=True)
     is_inside = all(sum((sizes[v] - 1) * c for v, c in i.terms) < extent for i, extent in ends)
-    is_inside = is_inside and all(
-        i.constant == 0 < min(dict(i.terms).values(), default=1) for i in image.affine
-    )
+    is_inside &= all(i.constant == 0 < min(dict(i.terms).values(), default=1) for i in indices)
     summed = {v for v in einsum.reduced if sizes.get(v, 1) > 1}
     is_row = len(summed) == 1 and any(len(i.variables) > 1 and summed & {*i.variables} for i in image.affine)
     is_product = not {*einsum.output.variables} <= {*image.variables}

@@ -66,6 +66,8 @@ class View:
     # of its cut axes, where it is not that of the buffer; a count stands for an axis along which all of it is
     # repeated
     order: tuple[int | Expr, ...] = ()
+    # of what a loop hands on: how many of its turns made what is there; it is proved, and not printed
+    turn: Expr | None = field(default=None, compare=False)
 
     @property
     def cuts(self) -> tuple[Cut, ...]:
@@ -79,7 +81,7 @@ def columns_of(view: View, start: Expr, count: Expr) -> View:
     """Some columns of a view [rows, columns]."""
     place, last = max((n, i) for n, i in enumerate(view.index) if isinstance(i, Cut))
     cut = Cut(last.start + start * last.step, count, last.step)
-    return View(view.buffer, (*view.index[:place], cut, *view.index[place + 1 :]))
+    return View(view.buffer, (*view.index[:place], cut, *view.index[place + 1 :]), turn=view.turn)
 
 
 def upto(count: Whole) -> Cut:

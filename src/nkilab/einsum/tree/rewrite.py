@@ -48,5 +48,5 @@ def _replaced(value: object, change: Change) -> Any:
 
 def view_of(view: View, change: Change) -> View:
     """A view with a change made."""
-    index, repeat = _replaced(view.index, change), _replaced(view.repeat, change)
-    return change.view(replace(view, index=index, repeat=repeat))
+    parts = {name: _replaced(getattr(view, name), change) for name in ("index", "repeat", "turn")}
+    return change.view(replace(view, **parts))
