@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import reduce
+from itertools import zip_longest
 from typing import Any
 
 from .._lazy import islpy
 from .room import views_of
-from .sets import Access, ProofError, points, told, turns
+from .sets import Access, ProofError, points, told, touched, turns
 from .sums import adds
 from .tree.expr import ZERO, Atom, Expr, name_of
 from .tree.nodes import TURNS, Alloc, Buffer, Comment, Fill, Loop, Statement, Tally, all_of, walked
@@ -78,32 +78,52 @@ class _Flow:
     """Where the values of a life go."""
 
     def __init__(self, life: Life) -> None:
-        self.life, self.stored = life, next((a.view.buffer for a in life.accesses if a.is_write), life.buffer)
-        self.by_name = {f"A{n}": a for n, a in enumerate(life.accesses)}
-        self.depth = max(len(a.loops) for a in life.accesses) - len(life.scope)
-        self.fixed = ", ".join(loop.variable for loop in life.scope)
+        self.life, self.fixed = life, ", ".join(loop.variable for loop in life.scope)
+        self.stored = next((a.view.buffer for a in life.accesses if a.is_write), life.buffer)
+        self.names = {id(a): f"A{n}" for n, a in enumerate(life.accesses)}
+        self.by_name = dict(zip(self.names.values(), life.accesses, strict=True))
 
-    def map(self, name: str, onto: str, claims: Iterable[str] = ()) -> Any:
-        """From the turns of an access to something."""
-        inner = ", ".join(loop.variable for loop in self.life.inner(self.by_name[name]))
-        where = " and ".join(f"({c})" for c in claims) or "true"
-        return islpy().UnionMap(f"[{self.fixed}] -> {{ {name}[{inner}] -> {onto} : {where} }}")
+    def proved(self) -> int:
+        """How many reads are proved."""
+        if not self.is_plain:
+            self.follow()
+        return sum(not a.is_write for a in self.life.accesses)
 
-    def elements(self, name: str) -> Any:
-        """What an access touches in each of its turns."""
-        access = self.by_name[name]
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is one write, which covers in its own turn all reads that follow."""
+        write, *reads = self.life.accesses
+        around = len(write.loops)
+        if not write.is_write or any(a.is_write or a.view.turn for a in reads):
+            return False
+        chains = (zip_longest(write.loops, a.loops[:around]) for a in reads)
+        if self.stored.base or any(one is not other for chain in chains for one, other in chain):
+            return False
+        whole = touched(write, write.loops)
+        return all(touched(a, write.loops).is_subset(whole) for a in reads)
+
+    def relation(self, parts: Iterable[str]) -> Any:
+        """From the turns of accesses to something."""
+        return islpy().UnionMap(f"[{self.fixed}] -> {{ {'; '.join(parts)} }}")
+
+    def instance(self, access: Access, mark: str = "") -> str:
+        """An access in its turns."""
+        loops = (f"{mark}{loop.variable}" for loop in self.life.inner(access))
+        return f"{self.names[id(access)]}[{', '.join(loops)}]"
+
+    def elements(self, access: Access) -> str:
+        """What an access touches in each of its turns: of what is read as another view, all."""
         claims, counts = turns(access.loops)
         axes = ", ".join(f"D{n}" for n in range(len(self.stored.shape or (1,))))
-        # of what is read as another view, all
-        view = access.view if access.view.buffer is self.stored else all_of(self.stored)
-        return self.map(name, f"[{axes}]", [*claims, *points(view, counts)])
+        claims += points(access.view if access.view.buffer is self.stored else all_of(self.stored), counts)
+        return f"{self.instance(access)} -> [{axes}] : {' and '.join(f'({c})' for c in claims)}"
 
-    def time(self, name: str) -> Any:
+    def time(self, access: Access) -> str:
         """When an access comes in each of its turns: places and turns of its loops; reads before writes."""
-        access = self.by_name[name]
         when = [f"{self.life.places[id(p)]}, {p.variable}" for p in self.life.inner(access)]
         when += [f"{access.number}, {int(access.is_write)}"]
-        return self.map(name, f"[{', '.join(when + ['0, 0'] * (self.depth + 1 - len(when)))}]")
+        rest = max(len(a.loops) for a in self.life.accesses) - len(access.loops)
+        return f"{self.instance(access)} -> [{', '.join(when + ['0, 0'] * rest)}]"
 
     def flows(self) -> Iterator[tuple[Access, Access, Any]]:
         """Pairs of a write and the next access of an element, with {write -> [access -> element]}.
@@ -111,29 +131,25 @@ class _Flow:
         Raises:
             ProofError: if nothing wrote an element before a read.
         """
-        touched = {n: self.elements(n) for n in self.by_name}
-        every = reduce(_union, touched.values())
-        times = reduce(_union, map(self.time, self.by_name)).intersect_domain(every.domain())
-        none = islpy().UnionMap(f"[{self.fixed}] -> {{ }}")
-        written, read = (
-            reduce(_union, (touched[n] for n, a in self.by_name.items() if a.is_write is kind), none)
-            for kind in (True, False)
+        every = self.life.accesses
+        read, written = (
+            self.relation(self.elements(a) for a in every if a.is_write is kind) for kind in (False, True)
         )
-        asked = islpy().UnionAccessInfo.from_sink(every).set_must_source(written).set_schedule_map(times)
-        flow, maps = asked.compute_flow(), list[Any]()
+        times = self.relation(map(self.time, every)).intersect_domain(read.union(written).domain())
+        asked = islpy().UnionAccessInfo.from_sink(read.union(written)).set_must_source(written)
+        flow, maps, kind = asked.set_schedule_map(times).compute_flow(), list[Any](), islpy().dim_type.in_
         flow.get_must_no_source().intersect(read).foreach_map(maps.append)
-        kind = islpy().dim_type.in_
         for one in maps:
-            told_of = told(self.by_name[one.get_tuple_name(kind)].statement)
-            raise ProofError(f"{told_of} reads of {self.life.buffer.name} what nothing wrote before")
+            reads = told(self.by_name[one.get_tuple_name(kind)].statement)
+            raise ProofError(f"{reads} reads of {self.life.buffer.name} what nothing wrote before")
         flow.get_full_must_dependence().foreach_map(maps.append)
         for one in maps:
             names = one.get_tuple_name(kind), one.range().unwrap().get_tuple_name(kind)
             yield self.by_name[names[0]], self.by_name[names[1]], one
 
-    def proved(self) -> int:
-        """How many reads are proved."""
-        read, lost = (islpy().UnionMap(f"[{self.fixed}] -> {{ }}") for _ in range(2))
+    def follow(self) -> None:
+        """Prove a life by where its values go."""
+        read = lost = self.relation(())
         for write, access, flow in self.flows():
             elements = islpy().UnionMap.from_map(flow).range_factor_range()
             if not access.is_write:
@@ -142,43 +158,34 @@ class _Flow:
                 read = read.union(elements)
             elif not isinstance(write.statement, Fill):
                 lost = lost.union(elements)
-        if not lost.is_subset(read):
+        # what nobody ever reads may be copied along
+        if not lost.intersect_range(read.range()).is_subset(read):
             raise ProofError(f"{self.life.buffer.name} is written anew before what it had is read")
-        return sum(not a.is_write for a in self.life.accesses)
 
     def stays_in_turn(self, write: Access, read: Access, flow: Any) -> None:
         """What is read is of as many turns as the read says; to other turns values go only in order."""
-        name = self.life.buffer.name
-        if read.view.turn is not None:
-            claim = self.between(write, read, write.view.turn or ZERO, read.view.turn)
-            if not flow.is_subset(claim):
-                raise ProofError(f"{told(read.statement)} reads of {name} what another turn than it says left")
+        told_of = f"{told(read.statement)} reads of {self.life.buffer.name} what"
+        left, said = write.view.turn or ZERO, read.view.turn
+        if said is not None and not flow.is_subset(self.between(write, read, left, said)):
+            raise ProofError(f"{told_of} another turn left than the one that it says")
+        if read.number in self.life.sums:
+            return
         both = zip(self.life.inner(write), self.life.inner(read), strict=False)
-        for loop in (a for a, b in both if a is b):
+        for loop in (a for a, b in both if a is b and not a.is_sequential):
             turn = name_of(loop.variable)
-            same = self.between(write, read, turn, turn)
-            if loop.is_sequential or read.number in self.life.sums or flow.is_subset(same):
-                continue
-            following = self.between(write, read, turn + 1, turn)
-            if self.life.buffer.role != TURNS or not flow.subtract(same).is_subset(following):
-                where = f"another turn of {loop.variable}"
-                raise ProofError(f"{told(read.statement)} reads of {name} what {where} wrote")
+            other, following = (
+                flow.subtract(self.between(write, read, turn, turn)),
+                self.between(write, read, turn + 1, turn),
+            )
+            if not (other.is_empty() or (self.life.buffer.role == TURNS and other.is_subset(following))):
+                raise ProofError(f"{told_of} another turn of {loop.variable} wrote")
 
     def between(self, write: Access, read: Access, one: Expr, other: Expr) -> Any:
         """From the turns of a write to those of a read, where an expression of either is the same."""
-        ends = []
-        for access, mark in ((write, "w"), (read, "r")):
+        instances, sides = [], []
+        for access, mark, value in ((write, "w_", one), (read, "r_", other)):
             loops = self.life.inner(access)
-            names: dict[Atom, Expr] = {loop.variable: name_of(f"{mark}_{loop.variable}") for loop in loops}
-            ends.append((", ".join(map(str, names.values())), (one, other)[len(ends)].replaced(names)))
-        (turns_of_write, left), (turns_of_read, right) = ends
-        mapped = f"{self.name_of(write)}[{turns_of_write}] -> {self.name_of(read)}[{turns_of_read}]"
-        return islpy().Map(f"[{self.fixed}] -> {{ {mapped} : {left} = {right} }}")
-
-    def name_of(self, access: Access) -> str:
-        """The name of an access."""
-        return next(n for n, a in self.by_name.items() if a is access)
-
-
-def _union(one: Any, other: Any) -> Any:
-    return one.union(other)
+            names: dict[Atom, Expr] = {loop.variable: name_of(mark + loop.variable) for loop in loops}
+            instances.append(self.instance(access, mark))
+            sides.append(str(value.replaced(names)))
+        return islpy().Map(f"[{self.fixed}] -> {{ {' -> '.join(instances)} : {' = '.join(sides)} }}")

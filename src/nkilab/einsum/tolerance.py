@@ -211,14 +211,15 @@ class _Errors:
 
     def chosen_along(self, einsum: Einsum, order: list[str]) -> tuple[int, ...]:
         """The axes along which values are compared with the largest or the smallest of them; () if not."""
-        values, *best = einsum.accesses
-        maker = self.makers.get(best[0].tensor) if len(best) == 1 and einsum.map_op == "equal" else None
+        if einsum.map_op != "equal" or einsum.reduced or len(einsum.accesses) != 2:
+            return ()
+        values, best = einsum.accesses
+        maker = self.makers.get(best.tensor)
         if maker is None or maker.reduce_op not in EXACT or maker.map_op or maker.condition:
             return ()
-        names = dict(zip(maker.output.variables, best[0].variables, strict=False))
-        read = maker.accesses[0].with_indices(lambda i: i.renamed(names)) if maker.accesses else None
-        own = tuple(n for n, v in enumerate(order) if v not in best[0].variables)
-        return own if read == values and not einsum.reduced else ()
+        names = dict(zip(maker.output.variables, best.variables, strict=False))
+        read = [a.with_indices(lambda i: i.renamed(names)) for a in maker.accesses]
+        return tuple(n for n, v in enumerate(order) if v not in best.variables) if read == [values] else ()
 
     def off(self, operand: Any, grids: Mapping[str, Any], extents: list[int]) -> Any:
         """The bounds of an operand over a grid; none where an index that a tensor holds may be another."""
@@ -260,7 +261,7 @@ def _moved(op: Operator, pairs: Sequence[Pair]) -> Pair:
 
 
 def _corners(pairs: Sequence[Pair]) -> Iterator[Sequence[Any]]:
-    """Operands at both ends of their bounds, as near to zero, and as near to each other, as these let them."""
+    """Operands at the ends of their bounds, and as near to zero and to each other as these let them."""
     ends = [(v - e, v + e) for v, e in pairs]
     yield from product(*((low, high, np.clip(0.0, low, high)) for low, high in ends))
     for (first, *_), (low, high) in product([pairs[0]], ends[1:]) if len(pairs) == 2 else ():

@@ -253,7 +253,8 @@ class PlaneNest(Nest):
         assert storage is not None
         assert lies_right(storage, einsum, self.spans, self.choice.part)
         axes = self.axes_in(storage, einsum.output)
-        return self.arranged(self.rows_in(storage, einsum.output, self.spans), axes, einsum.reduced)
+        view = replace(self.rows_in(storage, einsum.output, self.spans), turn=storage.turns[1])
+        return self.arranged(view, axes, einsum.reduced)
 
     def store(self, einsum: Einsum, value: Value, hbm: Storage, tile: Tile) -> None:
         """Store a value, and all that is written beside it, by way of a tile with the axes of HBM."""

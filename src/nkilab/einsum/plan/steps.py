@@ -424,11 +424,22 @@ class Lowering:
             ending = self.ending(unit, units)
             behind = {t for u in (units[1:] if ending else units) for e in u for t in e.reads} | later
             before = len(self.ctx.build.scopes[-1].body)
-            if self.lower_unit(unit, outer, behind, ending):
-                del units[0]
-            for storage in (s for e in (*unit, *ending) for s in self.ctx.storages.get(e.name, ())):
-                storage.turns = (storage.turns[1], storage.turns[1])
+            with self.handed_on([*unit, *ending]):
+                if self.lower_unit(unit, outer, behind, ending):
+                    del units[0]
             self.ctx.forget(before, behind)
+
+    @contextmanager
+    def handed_on(self, unit: list[Einsum]) -> Iterator[None]:
+        """Places of what turns hand on have that of the turn before, until a unit has written them."""
+        behind = ({t for later in unit[n + 1 :] for t in later.reads} for n, _ in enumerate(unit))
+        places = [(s, e.name in r) for e, r in zip(unit, behind) for s in self.ctx.storages.get(e.name, ())]
+        for storage, is_read in places:
+            # others of the unit read it before and after
+            storage.turns = (None if is_read else storage.turns[0], storage.turns[1])
+        yield
+        for storage, _ in places:
+            storage.turns = (storage.turns[1], storage.turns[1])
 
     def ending(self, unit: list[Einsum], units: list[list[Einsum]]) -> list[Einsum]:
         """What takes the tiles of a product out of PSUM; what else its cluster has comes behind it."""
