@@ -171,13 +171,14 @@ class _Flow:
         if read.number in self.life.sums:
             return
         both = zip(self.life.inner(write), self.life.inner(read), strict=False)
-        for loop in (a for a, b in both if a is b and not a.is_sequential):
+        is_in_versions = self.life.buffer.role == TURNS
+        for loop in (a for a, b in both if a is b and (is_in_versions or not a.is_sequential)):
             turn = name_of(loop.variable)
             other, following = (
                 flow.subtract(self.between(write, read, turn, turn)),
                 self.between(write, read, turn + 1, turn),
             )
-            if not (other.is_empty() or (self.life.buffer.role == TURNS and other.is_subset(following))):
+            if not (other.is_empty() or (is_in_versions and other.is_subset(following))):
                 raise ProofError(f"{told_of} another turn of {loop.variable} wrote")
 
     def between(self, write: Access, read: Access, one: Expr, other: Expr) -> Any:
