@@ -59,7 +59,8 @@ class Units:
         place = next(n for n, u in enumerate(units) if u is unit)
         reading = next((u for u in units[place + 1 :] if readers <= {id(e) for e in u}), [])
         between = [e for u in units[place:] for e in u if e is not einsum and u is not reading]
-        is_bound = einsum.name in self.ctx.cascade.outputs or any(e.name in einsum.reads for e in between)
+        touched = {einsum.name, *einsum.reads}
+        is_bound = einsum.name in self.ctx.cascade.outputs or any(e.name in touched for e in between)
         if len(own) > 1 or not (readers and reading) or is_bound or not self.is_elementwise(einsum):
             return
         cluster = [einsum]
