@@ -366,7 +366,8 @@ class Filling:
             ctx.build.add(nodes.Transpose(into, straight))
         every, columns = Cut(ZERO, expr(lanes)), Cut(ZERO, rows.count)
         first = (self.rows.start - self.tile.bases[self.tile.dims.index("part")]) // lanes
-        into = View(self.tile.buffer, (every, Cut(first, expr(blocks)), Cut(rows.start, rows.count)))
+        place = self.at[free].start - self.tile.bases[self.axis(free)] + rows.start
+        into = View(self.tile.buffer, (every, Cut(first, expr(blocks)), Cut(place, rows.count)))
         ctx.build.add(nodes.Copy(into, View(psum, (every, Cut(ZERO, expr(blocks)), columns)), engine))
 
     # one element per partition, in blocks

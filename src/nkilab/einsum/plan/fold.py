@@ -67,11 +67,12 @@ def common_copies(ctx: Context, einsums: list[Einsum], part: str) -> int:
     return min((tile.copies if tile is not None else 1 for tile in tiles), default=1)
 
 
-def folded(storage: Storage, span: Span, blocks: int) -> View:
+def folded(storage: Storage, span: Span, blocks: int, *, is_written: bool = False) -> View:
     """One column per block of partitions of a tile that holds one element per partition."""
     local = span.start - storage.bases[storage.dims.index("part")]
     cut = nodes.Cut(local // storage.lanes, expr(blocks))
-    return View(storage.buffer, (nodes.Cut(ZERO, expr(storage.lanes)), cut, nodes.At(ZERO)))
+    index = (nodes.Cut(ZERO, expr(storage.lanes)), cut, nodes.At(ZERO))
+    return View(storage.buffer, index, turn=storage.turns[is_written])
 
 
 def is_folded(

@@ -344,7 +344,7 @@ class Nest:
         wide = tile.widened(value) if value.is_column and self.columns.most > 1 else value
         direct = target.direct(self.ctx, einsum, self.spans, self.choice.part)
         if self.blocks and target.tile is not None:
-            direct = folded(target.tile, self.spans[self.choice.part], self.blocks)
+            direct = folded(target.tile, self.spans[self.choice.part], self.blocks, is_written=True)
         if direct is not None and (self.blocks or wide.view in (None, direct)):
             self.into(wide, direct, tile, along)
             if target.tile is not None:
