@@ -31,22 +31,15 @@ def proved_order(body: Iterable[Statement]) -> int:
     return sum(life.proved() for life in _lives_of(body))
 
 
-@dataclass
-class _Tree:
-    """What is known of all of a tree, by places in it."""
-
-    places: dict[int, int] = field(default_factory=dict)  # of loops, by identity
-    sums: set[int] = field(default_factory=set)  # of statements that add to sums
-
-
 def _lives_of(body: Iterable[Statement]) -> list[_Life]:
     """Lives of all buffers that a body reads, but what callers give."""
     every: list[_Life] = []
     alive: dict[int, _Life] = {}
-    tree, last = _Tree(), 0
+    places: dict[int, int] = {}
+    last: Statement | None = None
 
     def begun(buffer: Buffer, loops: tuple[Loop, ...]) -> _Life:
-        every.append(_Life(buffer, loops, tree))
+        every.append(_Life(buffer, loops, places))
         alive[id(buffer)] = every[-1]
         return every[-1]
 
@@ -54,11 +47,11 @@ def _lives_of(body: Iterable[Statement]) -> list[_Life]:
         if isinstance(statement, Alloc) and statement.buffer.base is None:
             begun(statement.buffer, loops)
         elif isinstance(statement, Loop):
-            tree.places[id(statement)] = place
+            places[id(statement)] = place
         elif isinstance(statement, Tally):
-            tree.sums.add(last)
+            places[id(last)] = place
         elif not isinstance(statement, Comment | Alloc):
-            last = place
+            last = statement
             for name, view in views_of(statement):
                 base = view.buffer.base or view.buffer
                 own = Access(view, name in ("dst", "total"), loops, place, statement)
@@ -72,7 +65,7 @@ class _Life:
 
     buffer: Buffer  # in question, or what it is a view of
     scope: tuple[Loop, ...]  # loops around the place
-    tree: _Tree  # it is made in
+    places: dict[int, int]  # in the tree, of loops and of statements that add to sums, by identity
     accesses: list[Access] = field(default_factory=list)  # in order, numbered by their places in the tree
 
     def proved(self) -> int:
@@ -85,10 +78,11 @@ class _Life:
     def is_plain(self) -> bool:
         """Whether there is one write, which covers in its own turn all reads that follow."""
         write, *reads = self.accesses
-        if not write.is_write or self.stored.base or any(a.is_write or a.view.turn for a in reads):
+        around = len(write.loops)
+        chains = (zip_longest(write.loops, a.loops[:around]) for a in reads)
+        if not write.is_write or any(one is not other for chain in chains for one, other in chain):
             return False
-        chains = (zip_longest(write.loops, a.loops[: len(write.loops)]) for a in reads)
-        if any(one is not other for chain in chains for one, other in chain):
+        if any(a.is_write or a.view.turn or a.view.buffer is not self.stored for a in reads):
             return False
         whole = touched(write, write.loops)
         return all(touched(a, write.loops).is_subset(whole) for a in reads)
@@ -113,16 +107,18 @@ class _Life:
         return f"A{number}[{', '.join(loops)}]"
 
     def elements(self, number: int) -> str:
-        """What an access touches in each of its turns: of what is read as another view, all."""
+        """What an access touches in each of its turns: of another view all to read, nothing to write."""
         claims, counts = turns((access := self.accesses[number]).loops)
         axes = ", ".join(f"D{n}" for n in range(len(self.stored.shape or (1,))))
-        claims += points(access.view if access.view.buffer is self.stored else all_of(self.stored), counts)
+        is_stored = access.view.buffer is self.stored
+        claims += points(access.view if is_stored else all_of(self.stored), counts)
+        claims += ["0 = 1"] if access.is_write and not is_stored else []
         return f"{self.instance(number)} -> [{axes}] : {' and '.join(f'({c})' for c in claims)}"
 
     def time(self, number: int) -> str:
         """When an access comes in each of its turns: places and turns of its loops; reads before writes."""
         access = self.accesses[number]
-        when = [f"{self.tree.places[id(p)]}, {p.variable}" for p in self.inner(access)]
+        when = [f"{self.places[id(p)]}, {p.variable}" for p in self.inner(access)]
         when += [f"{access.number}, {int(access.is_write)}"]
         rest = max(len(a.loops) for a in self.accesses) - len(access.loops)
         return f"{self.instance(number)} -> [{', '.join(when + ['0, 0'] * rest)}]"
@@ -173,7 +169,7 @@ class _Life:
         said, is_in_versions = read.view.turn, self.buffer.role == TURNS
         if said is not None and not flow.is_subset(self.between(write, number, left, said)):
             raise ProofError(f"{told_of} another turn left than the one that it says")
-        if read.number in self.tree.sums:
+        if id(read.statement) in self.places:
             return
         both = zip(self.inner(self.accesses[write]), self.inner(read), strict=False)
         for loop in (a for a, b in both if a is b and (is_in_versions or not a.is_sequential)):
