@@ -1,7 +1,7 @@
 """Proofs over a loop tree, with integer sets, before it is printed.
 
 Proved for every tree without open parameters: what a statement touches lies inside its buffer; every
-element that a statement reads of a tile was written before, for its turn, and by nothing since (`order.py`);
+element that a statement reads of a tile was written before, and by nothing since (`reaching.py`);
 each element of an output is stored; a sum adds every value of what it runs over once, and is read after
 that (`sums.py`); both sides of what is copied or computed have as many elements; partitions and operands of
 TensorE are within the chip's limits; and the tiles that live at once fit into SBUF and the banks of PSUM. A
@@ -11,17 +11,16 @@ is needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
+from functools import reduce
 from math import prod
-from typing import Any
 
 from .._lazy import islpy
 from ..errors import SpecError, UnsupportedError
 from ..machine import Machine
 from .checks.layouts import start_partitions
 from .language.ast import Cascade
-from .order import proved_order
+from .reaching import proved_order
 from .room import proved_room, size_of, views_of
 from .sets import Access, ProofError, accesses_of, box, told, touched, turns, within
 from .sums import proved_sums
@@ -153,22 +152,14 @@ def _counts(view: View) -> list[Expr]:
     return [count for _, count in axes_of(view) if count.value != 1]
 
 
-def _union(sets: Iterable[Any]) -> Any:
-    """All elements of some sets; None if there is no set."""
-    found = None
-    for one in sets:
-        found = one if found is None else found.union(one)
-    return found
-
-
 def _stored(kernel: Kernel, accesses: list[Access]) -> list[str]:
     names = []
     stores = [a for a in accesses if a.is_write and isinstance(a.statement, Store)]
     for output in kernel.outputs:
         own = [a for a in stores if output in (a.view.buffer, a.view.buffer.base)]
         views = {id(a.view.buffer): a.view.buffer for a in own}.values()
-        parts = ((v, _union(touched(a) for a in own if a.view.buffer is v)) for v in views)
-        if not any(part is not None and box(view).is_subset(part) for view, part in parts):
+        parts = ((v, [touched(a) for a in own if a.view.buffer is v]) for v in views)
+        if not any(box(view).is_subset(reduce(lambda one, more: one.union(more), p)) for view, p in parts):
             raise ProofError(f"{output.tensor} is not stored whole")
         names.append(output.tensor)
     return names

@@ -148,6 +148,18 @@ class Context:
         with self.build.hoisted(self.build.depth_of(names) - 1 if over else self.build.depth):
             yield {v: span for v, span in outer.items() if v not in over}
 
+    @contextmanager
+    def handed_on(self, unit: Sequence[Einsum]) -> Iterator[None]:
+        """What turns hand on has that of the turn before, until a unit has written it."""
+        behind = ({t for later in unit[n + 1 :] for t in later.reads} for n, _ in enumerate(unit))
+        places = [(s, e.name in r) for e, r in zip(unit, behind) for s in self.storages.get(e.name, ())]
+        for storage, is_read in places:
+            # others of the unit read it before and after
+            storage.turns = (None if is_read else storage.turns[0], storage.turns[1])
+        yield
+        for storage, _ in places:
+            storage.turns = (storage.turns[1], storage.turns[1])
+
     def forget(self, first: int, behind: Container[str]) -> None:
         """Count the tiles no more that the last statements of a scope made and nothing behind them reads."""
         scopes = self.build.scopes

@@ -35,7 +35,7 @@ from .product import is_batch, product_of, products_for, together
 from .reach import beyond_edges
 from .shortened import without_ruled_out
 from .solve import solve_of, substitution_in
-from .storage import in_hbm
+from .storage import APART, in_hbm
 from .strips import in_strips
 from .tables import by_table, without_table_loads
 from .units import Units
@@ -370,21 +370,17 @@ class Lowering:
         with ctx.build.tiles(turn, extent, 1, is_sequential=True, comment=told, over=turn) as span:
             ctx.loops.append((turn, extent))
             known = {t: list(ctx.storages.get(t, ())) for t in written}
-            for storage in (s for storages in known.values() for s in storages):
-                storage.depth = ctx.build.depth
-                storage.changed()
             anew = state_of(block) - {e.name for e in block.body if turn in e.output.variables}
-            for storage in (s for t in anew for s in known.get(t, ())):
-                storage.turns = (span.start, span.start + 1)
+            for tensor, storage in ((t, s) for t, storages in known.items() for s in storages):
+                storage.enter(ctx.build.depth, (span.start, span.start + 1) if tensor in anew else APART)
             self.lower_run(list(block.body), {**outer, block.variable: span}, later | state_of(block))
         ctx.loops.pop()
         for tensor in written:
             kept = known[tensor] if extent > 1 else ctx.storages.get(tensor, [])
             ctx.storages[tensor] = kept
             for storage in kept:
-                storage.depth = before.get(id(storage), ctx.build.depth)
-                storage.changed()
-                storage.turns = (whole(extent).count, None) if storage.turns[1] else (None, None)
+                left = (whole(extent).count, None) if storage.turns[1] else APART
+                storage.enter(before.get(id(storage), ctx.build.depth), left)
 
     def prepare(self, block: Iterate, outer: dict[str, Span]) -> None:
         """Make the places of what is read after a block, before its loop opens."""
@@ -424,22 +420,9 @@ class Lowering:
             ending = self.ending(unit, units)
             behind = {t for u in (units[1:] if ending else units) for e in u for t in e.reads} | later
             before = len(self.ctx.build.scopes[-1].body)
-            with self.handed_on([*unit, *ending]):
-                if self.lower_unit(unit, outer, behind, ending):
-                    del units[0]
+            with self.ctx.handed_on([*unit, *ending]):
+                del units[: self.lower_unit(unit, outer, behind, ending)]
             self.ctx.forget(before, behind)
-
-    @contextmanager
-    def handed_on(self, unit: list[Einsum]) -> Iterator[None]:
-        """Places of what turns hand on have that of the turn before, until a unit has written them."""
-        behind = ({t for later in unit[n + 1 :] for t in later.reads} for n, _ in enumerate(unit))
-        places = [(s, e.name in r) for e, r in zip(unit, behind) for s in self.ctx.storages.get(e.name, ())]
-        for storage, is_read in places:
-            # others of the unit read it before and after
-            storage.turns = (None if is_read else storage.turns[0], storage.turns[1])
-        yield
-        for storage, _ in places:
-            storage.turns = (storage.turns[1], storage.turns[1])
 
     def ending(self, unit: list[Einsum], units: list[list[Einsum]]) -> list[Einsum]:
         """What takes the tiles of a product out of PSUM; what else its cluster has comes behind it."""

@@ -12,6 +12,8 @@ from ..tree.nodes import HBM, At, Buffer, Cut, View
 from .build import Span, UnreachableError
 
 _versions = count()
+# of what no turns hand on
+APART = (None, None)
 
 
 def position(index: Affine, spans: dict[str, Span]) -> At | Cut:
@@ -62,7 +64,7 @@ class Storage:
     steps: tuple[int, ...] = ()
     copies: int = 1  # partitions that each have all of a tile with no axis on the partitions
     # of what turns hand on: how many of them made what is there, and what is written now
-    turns: tuple[Expr | None, Expr | None] = (None, None)
+    turns: tuple[Expr | None, Expr | None] = APART
 
     @property
     def is_hbm(self) -> bool:
@@ -73,6 +75,11 @@ class Storage:
     def part_dim(self) -> int | None:
         """The axis of the tensor that lies on the partitions."""
         return self.dims.index("part") if "part" in self.dims else None
+
+    def enter(self, depth: int, turns: tuple[Expr | None, Expr | None]) -> None:
+        """A scope opens or closes: it is complete at another depth, and what it has is of these turns."""
+        self.depth, self.turns = depth, turns
+        self.changed()
 
     def changed(self) -> None:
         """Its elements are no longer those that were fetched before."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from nkilab.einsum.order import proved_order
+from nkilab.einsum.reaching import proved_order
 from nkilab.einsum.room import views_of
 from nkilab.einsum.sets import ProofError
 from nkilab.einsum.tree import nodes

@@ -19,7 +19,7 @@ from .room import views_of
 from .sets import Access, ProofError, points, told, touched, turns
 from .sums import adds
 from .tree.expr import ZERO, Atom, Expr, name_of
-from .tree.nodes import TURNS, Alloc, Buffer, Comment, Fill, Loop, Statement, Tally, all_of, walked
+from .tree.nodes import TURNS, Alloc, Buffer, Fill, Loop, Statement, Tally, all_of, walked
 
 
 def proved_order(body: Iterable[Statement]) -> int:
@@ -50,12 +50,12 @@ def _lives_of(body: Iterable[Statement]) -> list[_Life]:
             places[id(statement)] = place
         elif isinstance(statement, Tally):
             places[id(last)] = place
-        elif not isinstance(statement, Comment | Alloc):
-            last = statement
-            for name, view in views_of(statement):
-                base = view.buffer.base or view.buffer
-                own = Access(view, name in ("dst", "total"), loops, place, statement)
-                (alive.get(id(base)) or begun(base, ())).accesses.append(own)
+            continue
+        last = statement
+        for name, view in views_of(statement):
+            base = view.buffer.base or view.buffer
+            own = Access(view, name in ("dst", "total"), loops, place, statement)
+            (alive.get(id(base)) or begun(base, ())).accesses.append(own)
     return [life for life in every if {a.is_write for a in life.accesses} - {life.buffer.role != "input"}]
 
 
