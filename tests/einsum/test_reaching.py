@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import nkilab.einsum
+from nkilab.einsum.language.operators import OPERATORS
 from nkilab.einsum.reaching import proved_order
 from nkilab.einsum.room import views_of
 from nkilab.einsum.sets import ProofError
+from nkilab.einsum.tolerance import applied, bounds
 from nkilab.einsum.tree import nodes
 from nkilab.einsum.tree.expr import Atom, Expr, expr, name_of
 from nkilab.einsum.tree.nodes import Loop, Statement
@@ -139,3 +143,38 @@ def test_what_is_overwritten_before_it_is_read_is_refused() -> None:
         proved_order([nodes.Alloc(tile), load, other, store, store])
     # zeros are, where some are to stay
     assert proved_order([nodes.Alloc(tile), nodes.Fill(views[3], 0.0), other, store])
+
+
+def test_what_is_written_again_is_read_behind_it() -> None:
+    text = "U[m, n] = A[m, n] + 1\nU[m, 0] = 5\nZ[m, n] = U[m, n] * 2"
+    a = np.random.default_rng(2).integers(-4, 5, (40, 30)).astype(np.float32)
+    kernel = nkilab.einsum.compile(text, shapes={"A": a.shape}, outputs=["Z"])
+    expected = 2 * a + 2
+    expected[:, 0] = 10
+    assert np.array_equal(kernel(a), expected)
+
+
+def test_verdicts_leave_open_what_rounding_decides() -> None:
+    # scores that a sum has rounded, two of them near each other: either place may be the first
+    text = "B[t, x] = sum(X[t, d] * W[x, d], d)\nI[t] = B[t, x] ;; V argmax\nP[t] = S[I[t]]"
+    kernel = nkilab.einsum.compile(
+        text, sizes={"T": 2, "X": 3, "D": 4}, shapes={"S": (3,)}, outputs=["I", "P"]
+    )
+    x = np.array([[1, 1, 1, 1], [1, 2, 3, 4]], np.float32)
+    w = np.array([[0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1], [0, 0, 0, 0]], np.float32)
+    arrays = {"X": x, "W": w, "S": np.array([3, 7, 9], np.float32)}
+    allowed = bounds(kernel.cascade, {n: arrays[n] for n in kernel.inputs}, kernel.dtypes).allowed
+    # by hand: row 0 has 1.0 twice, row 1 has 3.0 and 2.0
+    assert allowed["I"][0] >= 1
+    assert allowed["I"][1] < 1
+    assert not np.isfinite(allowed["P"][0]) or allowed["P"][0] >= 4
+    assert allowed["P"][1] < 1e-3
+
+
+def test_a_pole_within_the_bounds_leaves_a_quotient_open() -> None:
+    pairs = [(np.array([1.0, 1.0]), 0.0), (np.array([1e-9, 2.0]), np.array([1e-8, 0.5]))]
+    with np.errstate(all="ignore"):
+        _, error = applied(OPERATORS["divide"], pairs)
+    # 1 / (2 - 0.5) is the farthest from 0.5
+    assert np.isinf(error[0])
+    assert error[1] == pytest.approx(1 / 1.5 - 0.5, rel=1e-5)

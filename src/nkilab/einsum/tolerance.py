@@ -143,7 +143,8 @@ class _Errors:
         size = np.where(np.isinf(value), 0.0, np.abs(value))
         if not {einsum.map_op, einsum.reduce_op} <= EXACT:
             stored = self.stored.get(einsum.name, self.between)
-            error = error + unit_of(stored) * (size + error) + underflow(stored)
+            most = size + error
+            error = error + unit_of(stored) * most + np.where(most > 0, underflow(stored), 0.0)
         # float32 ends there: what a kernel has then is not known
         ends = np.isfinite(value) & (size + error > np.finfo(np.float32).max)
         error = np.where(ends, np.inf, error)
@@ -194,8 +195,12 @@ class _Errors:
         axes = tuple(range(len(kept), len(order)))
         if einsum.reduce_op == "multiply":
             return np.prod(size, axis=axes), np.prod(size + error, axis=axes)
-        sums: Any = np.add if einsum.reduce_op == "add" else np.maximum
-        return sums.reduce(error, axis=axes), sums.reduce(size + error, axis=axes)
+        if einsum.reduce_op == "add":
+            return np.sum(error, axis=axes), np.sum(size + error, axis=axes)
+        best: Any = OPERATORS[einsum.reduce_op].function
+        low, middle, high = (best.reduce(v, axis=axes) for v in (value - error, value, value + error))
+        spread = np.maximum(high - middle, middle - low)
+        return np.where(np.isnan(spread), np.inf, spread), np.max(size + error, axis=axes)
 
     def mapped(self, einsum: Einsum, bound: Mapping[str, int], order: list[str], extents: list[int]) -> Pair:
         """Value and bound of the map operator over a grid."""
@@ -203,6 +208,9 @@ class _Errors:
         pairs = [
             (self.values.operand(o, grids, extents), self.off(o, grids, extents)) for o in einsum.operands
         ]
+        if einsum.map_op == "equal" and einsum.positions:
+            # places are whole numbers: what is less off is none
+            pairs = [(v, np.where(e < 0.5, 0.0, e)) for v, e in pairs]
         value, error = applied(OPERATORS[einsum.map_op], pairs) if einsum.map_op else pairs[0]
         if einsum.condition is not None:
             truth = self.values.truth(einsum.condition, grids)
@@ -211,7 +219,8 @@ class _Errors:
 
     def chosen_along(self, einsum: Einsum, order: list[str]) -> tuple[int, ...]:
         """The axes along which values are compared with the largest or the smallest of them; () if not."""
-        if einsum.map_op != "equal" or einsum.reduced or len(einsum.accesses) != 2:
+        is_summed = not {*order} <= {*einsum.output.variables}
+        if einsum.map_op != "equal" or is_summed or len(einsum.accesses) != 2:
             return ()
         values, best = einsum.accesses
         maker = self.makers.get(best.tensor)
@@ -228,7 +237,7 @@ class _Errors:
         indices = {g.access.tensor: self.values.held[g.access.tensor] for g in operand.gathers}
         held = Evaluator(self.cascade, {**self.spread.held, **indices}, np.float64)
         own = (self.spread.operand(g.access, grids, extents) for g in operand.gathers)
-        return sum((np.where(e > 0, np.inf, 0.0) for e in own), held.operand(operand, grids, extents))
+        return sum((np.where(e < 0.5, 0.0, np.inf) for e in own), held.operand(operand, grids, extents))
 
 
 def applied(op: Operator, pairs: Sequence[Pair]) -> Pair:

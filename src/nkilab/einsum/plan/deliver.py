@@ -158,7 +158,7 @@ def _transposed(ctx: Context, result: Want, view: View, tile: Storage) -> None:
     if _turned_at_once(ctx, result, source, tile):
         return
     for piece, at, block in _blocks(ctx, result, source):
-        turn(ctx, piece, tile.place(at), block.most)
+        turn(ctx, piece, replace(tile.view(at), turn=tile.turns[1]), block.most)
 
 
 def _turned_at_once(ctx: Context, result: Want, source: View, tile: Storage) -> bool:
@@ -173,7 +173,7 @@ def _turned_at_once(ctx: Context, result: Want, source: View, tile: Storage) -> 
         piece = columns_of(source, r * ctx.lanes, expr(ctx.lanes))
         ctx.build.add(nodes.Transpose(View(psum, (upto(ctx.lanes), At(r), upto(height))), piece))
     _, at, _ = next(_blocks(ctx, result, source))
-    place = tile.place(at)
+    place = replace(tile.view(at), turn=tile.turns[1])
     first = place.index[1]
     assert isinstance(first, At)
     index = (place.index[0], Cut(first.at, expr(blocks)), *place.index[2:])
