@@ -10,6 +10,7 @@ import pytest
 from nkilab.einsum.language.additions import Additions
 from nkilab.einsum.language.ast import Cascade, Iterate, Kind, Tensor, declared
 from nkilab.einsum.language.expressions import read_einsum
+from nkilab.einsum.language.extents import sized
 from nkilab.einsum.plan.defer import deferred
 from nkilab.einsum.plan.edges import with_edges
 from nkilab.einsum.plan.forwards import with_forward_indices
@@ -97,6 +98,10 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
                              "R[n, g] = S[n, g] ;; M unary(tanh)",
                              "Z[n, p, g] = X[n, p, g] . R[n, g] ;; M mul"],
                             "Z S", {"N": 3, "P": 80, "G": 4})),
+    Kind.LARGEST: (lambda c: with_full_lanes(c, 128), sized(cascade_of(
+        "X: N P, S: N K, I: N K, J: N",
+        ["S[n, k] = X[n, p] ;; V topk", "I[n, k] = X[n, p] ;; V argtopk", "J[n] = X[n, p] ;; V argmax"],
+        "S I J", {"N": 3, "P": 80, "K": 2}))),
     Kind.STATE: (lambda c: with_scans_in_parts(live(with_scans(c)[0])[0], 2),
                  cascade_of("X: T, Y: T1", ["Y[0] = const(2)", ("t", ["Y[t+1] = Y[t] . X[t] ;; M add"])], "Y",
                             {"T": 67, "T1": 68})),
@@ -109,7 +114,8 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
     Kind.DIAGONAL: (lambda c: with_scans(c)[0], SOLVED),
     Kind.TRANSPOSED: (lambda c: turned_once(c, dict.fromkeys(c.tensors, "bfloat16"), TRN2), MATRIX),
     Kind.REVERSED: (lambda c: with_forward_indices(c)[0],
-                    cascade_of("X: P, Y: P, Z: P", ["Y[p] = X[p] ;; M unary(exp)", "Z[p] = Y[4 - p]"], "Z",
+                    cascade_of("X: P, Y: P, Z: P",
+                               ["Y[p] = X[p] ;; M unary(exp)", "Z[p] = Y[4 - p] . X[p] ;; M mul"], "Z",
                                {"P": 5})),
     Kind.CHOSEN: (with_chosen_operands,
                    cascade_of("W: V D F, I: U, X: U T D, Y: U T F",

@@ -59,6 +59,20 @@ CASES: dict[str, tuple[str, dict[str, Any], Callable[..., Any]]] = {
         "Z[m] = X[m, K[m]]", {"X": _whole(150, 40), "K": _places(40, 150)}, lambda x, k: x[np.arange(150), k],
     ),
     "columns": ("Z[m, t] = X[m, K[t]]", {"X": _whole(9, 40), "K": _places(40, 7)}, lambda x, k: x[:, k]),
+    "a column for each row": (
+        "Z[m, t] = X[m, K[m, t]]", {"X": _whole(150, 40), "K": _places(40, 150, 7)},
+        lambda x, k: np.take_along_axis(x, k, 1),
+    ),
+    "rows and columns backwards": (
+        "Z[b, m, n] = X[b, 139 - m, 6 - n]", {"X": _whole(3, 140, 7)}, lambda x: x[:, ::-1, ::-1]
+    ),
+    "a vector backwards": ("Z[n] = X[1000 - n]", {"X": _whole(1001)}, lambda x: x[::-1]),
+    "the largest of a tile after the other, with many equal": (
+        "Z[m, k] = X[m, n] ;; V argtopk", {"X": _whole(2, 20011)}, lambda x: _first_places(x, 11)
+    ),
+    "the largest of few rows, with many equal": (
+        "Z[m, k] = X[m, n] ;; V argtopk", {"X": _whole(3, 4096)}, lambda x: _first_places(x, 9)
+    ),
     "two indices": (
         "Z[t, d] = X[P[t], Q[t], d]", {"X": _whole(9, 12, 20), "P": _places(9, 150), "Q": _places(12, 150)},
         lambda x, p, q: x[p, q],
@@ -152,6 +166,9 @@ SIZES = {
     "an index in parts of the result": {"Z_0": 25, "Z_1": 6}, "sums of parts": {"Z_0": 25},
     "pixels dealt out": {"Y": 40, "X": 70}, "patches": {"A": 6, "B": 7},
     "places of the largest few": {"K": 5},
+    "the largest of a tile after the other, with many equal": {"K": 11},
+    "the largest of few rows, with many equal": {"K": 9},
+    "rows and columns backwards": {"M": 140, "N": 7}, "a vector backwards": {"N": 1001},
 }  # fmt: skip
 
 
@@ -188,6 +205,7 @@ def test_a_form_computes_what_numpy_does(name: str, dialect: str) -> None:
             "argmax runs over one variable; here it is n, p",
             "reduce one",
         ),
+        ("Z[m, k] = X[m, n // 2] ;; V topk", "M N K X_1", "asks for 6 of 3 values", "no more than"),
         ("Z[n] = X[n // 4]", "N X_0", "which do not divide", "a multiple"),
         ("Z[n] = X[n // G]", "N X_0", "G stands in an index and has no extent", "add G: NUMBER"),
         ("Z[n] = X[n // 2 % 2]", "N X_0", "which do not divide", "a multiple"),

@@ -21,7 +21,7 @@ def evaluated(cascade: Cascade, inputs: Mapping[str, Any]) -> dict[str, Any]:
     values |= {t: np.asarray(inputs[t], np.float64) for t in cascade.inputs}
     machine = Evaluator(cascade, values, np.float64)
     for einsum, bound in runs_of(cascade):
-        if einsum.recurrence is None:
+        if einsum.recurrence is None or einsum.is_choice:
             machine.run(einsum, bound)
         else:
             _Turns(machine, einsum).run()

@@ -118,6 +118,8 @@ class Evaluator:
 
     def value(self, einsum: Einsum, bound: Mapping[str, int], kept: list[str]) -> np.ndarray:
         """The result over the variables in `kept`, in that order."""
+        if einsum.is_choice:
+            return self.chosen(einsum, kept, self.along(einsum, bound, kept))
         reduced = [v for v in einsum.reduced if v not in bound]
         order = kept + reduced
         extents = [self.extent(v, einsum) for v in order]
@@ -138,6 +140,26 @@ class Evaluator:
             return mapped
         function: Any = OPERATORS[einsum.reduce_op].function
         return np.asarray(function.reduce(mapped, axis=tuple(range(len(kept), len(order)))))
+
+    def along(self, einsum: Einsum, bound: Mapping[str, int], kept: list[str]) -> np.ndarray:
+        """What the largest are sought in, the variable along which they are sought last."""
+        order = [*(v for v in kept if v not in einsum.along), einsum.along[0]]
+        extents = [self.extent(v, einsum) for v in order]
+        values = self.operand(einsum.operands[0], self.grids(einsum, order, bound), extents)
+        return np.broadcast_to(values, extents)
+
+    def chosen(self, einsum: Einsum, kept: list[str], values: np.ndarray) -> np.ndarray:
+        """The largest values along the last axis, or their places."""
+        places = np.argsort(-values, axis=-1, kind="stable")
+        is_place = einsum.recurrence is not None and einsum.recurrence.kind == "places"
+        return self.first(einsum, kept, places if is_place else np.take_along_axis(values, places, -1))
+
+    def first(self, einsum: Einsum, kept: list[str], ordered: np.ndarray) -> np.ndarray:
+        """As many as are asked for of what is in order along the last axis, over the variables in `kept`."""
+        if not (counted := einsum.along[1:]):
+            return ordered[..., 0].astype(self.dtype)
+        count = self.extent(counted[0], einsum)
+        return np.moveaxis(ordered[..., :count].astype(self.dtype), -1, kept.index(counted[0]))
 
     def in_parts(
         self, einsum: Einsum, bound: Mapping[str, int], kept: list[str], once: Once, joined: Any

@@ -285,7 +285,7 @@ def _other_passes(einsums: list[Einsum]) -> int:
     functions = sum(map(_is_function, einsums))
     maps = sum(bool(e.map_op) for e in einsums) - functions
     sums = sum(e.reduce_op == "add" for e in einsums)
-    others = sum(bool(e.reduce_op) for e in einsums) - sums
+    others = sum(bool(e.reduce_op) or e.is_choice for e in einsums) - sums
     # a function takes a scale and a bias along, an instruction of VectorE two operators and a sum
     least = max(0, maps - functions)
     return -(-least // 2) + others + (1 if sums and not functions and not maps else 0)

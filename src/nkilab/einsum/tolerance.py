@@ -154,6 +154,8 @@ class _Errors:
 
     def error(self, einsum: Einsum, bound: Mapping[str, int], kept: list[str]) -> np.ndarray:
         """The bound over the variables in `kept`."""
+        if einsum.is_choice:
+            return self.of_choice(einsum, bound, kept)
         reduced = [v for v in einsum.reduced if v not in bound]
         count = prod(self.cascade.extent(v, einsum) for v in reduced)
         pairs = max(0, len(einsum.accesses) - 2) if einsum.map_op == "multiply" else 0
@@ -172,6 +174,17 @@ class _Errors:
         if einsum.reduce_op == "multiply" and reduced:
             return np.asarray(second - first + lost * second)
         return np.asarray(first + pairwise * second if pairwise else first)
+
+    def of_choice(self, einsum: Einsum, bound: Mapping[str, int], kept: list[str]) -> np.ndarray:
+        """The bound of the largest values; their places are any where errors may change their order."""
+        values, spread = (e.along(einsum, bound, kept) for e in (self.values, self.spread))
+        most = np.broadcast_to(spread.max(axis=-1, keepdims=True), values.shape)
+        if einsum.recurrence is not None and einsum.recurrence.kind == "places":
+            gaps = -np.diff(-np.sort(-values, axis=-1), axis=-1)
+            near = ~(gaps > 2 * most[..., 1:]) & ((most[..., 1:] > 0) | np.isnan(gaps))
+            either = np.pad(near, [(0, 0)] * (near.ndim - 1) + [(1, 1)])
+            most = np.where(either[..., 1:] | either[..., :-1], np.inf, 0.0)
+        return self.values.first(einsum, kept, most)
 
     def reduced(self, einsum: Einsum, bound: Mapping[str, int], kept: list[str]) -> Pair:
         """Bounds and magnitudes after the reduction; for products of elements, those of |x| and |x| + E."""

@@ -121,6 +121,9 @@ class NeuronxccPrinter(Printer):
                 self.call("nisa.dma_copy", self.keywords(dst=self.view(dst), src=self.view(src)))
             case nodes.Gather():
                 self.gather(statement)
+            case nodes.Pick(dst):
+                _, arguments = self.arguments(statement)
+                self.result(dst, "nl.gather_flattened", arguments["data"], arguments["indices"])
             case nodes.Choose():
                 name, arguments = self.arguments(statement)
                 self.call(f"nisa.{name}", self.keywords(**arguments))

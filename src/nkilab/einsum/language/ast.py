@@ -61,10 +61,11 @@ class Recurrence:
 
     A scan is r = (first op0 r) op1 second over its operands, from the third; `before` has at each place what
     stands one before it, at the first its second operand; `last` is what stands at the last place.
+    `largest` are the largest values in order, `places` where these stand, the first of equal ones first.
     """
 
     variable: str  # along which
-    kind: str = "scan"  # scan, before or last
+    kind: str = "scan"  # scan, before, last, largest or places
     is_descending: bool = False  # whether the first value is that of the greatest index
     has_first: bool = False  # whether what it begins with is written too, one place before the others
     # op0, op1: names of operators of engines
@@ -72,6 +73,7 @@ class Recurrence:
     op1: str = ""
     reverse0: bool = False  # whether r stands left of op0
     reverse1: bool = False  # whether `second` stands left of op1
+    counted: str = ""  # variable of the output that counts the largest; "" for one alone
 
 
 @dataclass(frozen=True)
@@ -177,21 +179,33 @@ class Einsum:
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
-        """Every rank variable, those of the output first."""
+        """Every rank variable but what counts the largest, those of the output first."""
         inner = (v for operand in self.operands for v in operand.variables)
         asked = self.condition.variables if self.condition else ()
-        return tuple(dict.fromkeys((*self.output.variables, *inner, *asked)))
+        every = dict.fromkeys((*self.output.variables, *inner, *asked))
+        return tuple(v for v in every if v not in self.along[1:])
+
+    @cached_property
+    def along(self) -> tuple[str, ...]:
+        """The variable that it goes through in order, and what counts the largest."""
+        known = self.recurrence
+        return tuple(filter(None, (known.variable, known.counted))) if known is not None else ()
 
     @cached_property
     def reduced(self) -> tuple[str, ...]:
         """Variables that vanish."""
-        kept = {*self.output.variables, *((self.recurrence.variable,) if self.recurrence else ())}
+        kept = {*self.output.variables, *self.along}
         return tuple(v for v in self.variables if v not in kept)
 
     @property
     def is_last(self) -> bool:
-        """Whether it is the last value of another tensor along a variable."""
-        return self.recurrence is not None and self.recurrence.kind == "last"
+        """Whether all values of another tensor along a variable come before it."""
+        return self.is_choice or (self.recurrence is not None and self.recurrence.kind == "last")
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether it has the largest values along a variable, or their places."""
+        return self.recurrence is not None and self.recurrence.kind in ("largest", "places")
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
@@ -251,6 +265,7 @@ class Kind(Enum):
     REVERSED = "an index that runs backwards reads a reversed copy forwards"
     REPEATED = "a tensor has the same elements at each value of a rank that it lacks"
     PARTS = "a sum is the sum of the sums of its parts"
+    LARGEST = "the largest are the largest of those of parts"
     STATE = "turns go on from the state that the turns before them leave"
     WINDOW = "windows are rows of a matrix"
     VIEW = "elements in the same order are the same tensor, however its axes are cut"
@@ -261,7 +276,7 @@ class Kind(Enum):
     @property
     def is_copy(self) -> bool:
         """Whether it has the type of what it is made of; others are computed in float32."""
-        return self not in (Kind.PART, Kind.NOW, Kind.NEXT, Kind.SUM, Kind.DIAGONAL, Kind.PARTS)
+        return self not in (Kind.PART, Kind.NOW, Kind.NEXT, Kind.SUM, Kind.DIAGONAL, Kind.PARTS, Kind.LARGEST)
 
 
 @dataclass(frozen=True)

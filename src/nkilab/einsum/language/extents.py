@@ -47,7 +47,8 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
     parted = without_digits(known)
     for einsum, block in parted.walk():
         _check_bounds(einsum, _extents(einsum, block, parted), parted)
-    return written_out(parted)
+    steps = (s.with_body(e.with_indices(lambda i: i.at(parted.sizes)) for e in s.body) for s in parted.steps)
+    return written_out(replace(parted, steps=tuple(steps)))
 
 
 def _with_numbers(cascade: Cascade) -> Cascade:
@@ -195,7 +196,7 @@ def _ways_to_give(rank: str) -> str:
 def _extents(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> dict[str, int]:
     """The extent of every variable of an Einsum."""
     bound = {block.variable} if block else set()
-    variables = tuple(dict.fromkeys((*einsum.variables, *bound)))
+    variables = tuple(dict.fromkeys((*einsum.variables, *einsum.along, *bound)))
     extents = {}
     for v in variables:
         try:

@@ -10,15 +10,11 @@ from dataclasses import replace
 
 from ...errors import SpecError, UnsupportedError
 from .additions import Additions, free_variable
-from .ast import Cascade, Einsum, Iterate, Step, Tensor
-from .indices import Access, Affine, Digit, Gather, Position, Scalar, plain
+from .ast import Cascade, Einsum, Iterate, Recurrence, Step, Tensor
+from .indices import Access, Digit, Gather, Position, plain
 
-# what a value that was taken is before less by
-TAKEN = 3e38
 LARGEST, PLACE_OF_LARGEST = "topk", "argtopk"
-# reductions to places, and of which operator
-PLACES = {"argmax": "maximum", "argmin": "minimum"}
-REDUCTIONS = (*PLACES, LARGEST, PLACE_OF_LARGEST)
+REDUCTIONS = ("argmax", "argmin", LARGEST, PLACE_OF_LARGEST)
 
 
 def written_out(cascade: Cascade) -> Cascade:
@@ -31,9 +27,6 @@ def written_out(cascade: Cascade) -> Cascade:
     if not computed and not any(e.reduce_op in REDUCTIONS or e.output.gathers for e in cascade.einsums):
         return cascade
     expansion = _Expansion(cascade)
-    for einsum, block in cascade.walk():
-        if block is not None and einsum.reduce_op in (LARGEST, PLACE_OF_LARGEST):
-            raise _refused(einsum, "stands in an iterate block", "use max and argmax there")
     steps = tuple(own for step in cascade.steps for own in expansion.steps(step))
     return replace(expansion.added.applied(steps), indexing=cascade.index_ranks)
 
@@ -59,15 +52,10 @@ class _Expansion:
     """Writes the shorthand of a cascade out."""
 
     def __init__(self, cascade: Cascade) -> None:
-        self.cascade, self.added, self.taken = cascade, Additions(cascade), list[Step]()
+        self.cascade, self.added = cascade, Additions(cascade)
 
     def steps(self, step: Step) -> list[Step]:
         """What a step stands for."""
-        if step in self.taken:
-            return []
-        if isinstance(step, Einsum) and step.reduce_op in (LARGEST, PLACE_OF_LARGEST):
-            *before, last = self.chosen(step)
-            return [*before, *self.largest(last, self.other_of(step))]
         body = [own for einsum in step.body for chosen in self.chosen(einsum) for own in self.einsums(chosen)]
         return [step.with_body(body)] if isinstance(step, Iterate) else [*body]
 
@@ -75,7 +63,7 @@ class _Expansion:
         """What an Einsum stands for."""
         if einsum.output.gathers:
             return self.sums_by_index(einsum)
-        return self.places(einsum) if einsum.reduce_op in PLACES else [einsum]
+        return self.choice(einsum) if einsum.reduce_op in REDUCTIONS else [einsum]
 
     def tensor(self, einsum: Einsum, hint: str, *variables: str, ranks: tuple[str, ...] = ()) -> Access:
         """A new tensor over variables of an Einsum, and then over other ranks."""
@@ -84,72 +72,31 @@ class _Expansion:
         self.added.tensors[name] = Tensor(name, (*own, *ranks))
         return Access(name, plain(variables))
 
-    def mapped(self, einsum: Einsum) -> tuple[Einsum, Access, str]:
-        """The map of an Einsum as a tensor of its own, and the variable that is reduced."""
+    def choice(self, einsum: Einsum) -> list[Einsum]:
+        """The largest along a variable, or their places; those of the smallest are of the negated values."""
         if len(einsum.reduced) != 1:
             over = ", ".join(einsum.reduced) or "none"
             raise _refused(einsum, f"runs over one variable; here it is {over}", "reduce one after the other")
-        values = self.tensor(einsum, "values", *(v for v in einsum.variables if v in _right(einsum)))
-        return replace(einsum, output=values, reduce_op="", text=""), values, einsum.reduced[0]
-
-    def places(self, einsum: Einsum) -> list[Einsum]:
-        """The first place of the largest, or of the smallest."""
-        first, values, over = self.mapped(einsum)
-        best = self.tensor(einsum, "best", *einsum.output.variables)
-        reduced = Einsum(best, (values,), reduce_op=PLACES[einsum.reduce_op], place=einsum.place)
-        return [first, reduced, *self.first(einsum, values, best, over, einsum.output)]
-
-    def first(self, einsum: Einsum, values: Access, best: Access, over: str, place: Access) -> list[Einsum]:
-        """The first place along a variable where a value is the best."""
-        every = (*(v for v in values.variables if v in best.variables and v != over), over)
-        here, back = (self.tensor(einsum, hint, *every) for hint in ("here", "back"))
-        behind = self.tensor(einsum, "behind", *every[:-1])
-        extent = self.added.extent(over, einsum)
-        return [
-            Einsum(here, (values, best), "equal", place=einsum.place),
-            Einsum(back, (here, Position(Affine(((over, -1),), extent))), "multiply", place=einsum.place),
-            Einsum(behind, (back,), reduce_op="maximum", place=einsum.place),
-            Einsum(place, (Scalar(value=extent), behind), "subtract", place=einsum.place, before=einsum.text),
-        ]
-
-    def other_of(self, einsum: Einsum) -> Access | None:
-        """Where the places of the same largest values go, or these; None if nobody asks for both."""
-        kinds = {LARGEST: PLACE_OF_LARGEST, PLACE_OF_LARGEST: LARGEST}
-        for other in (s for s in self.cascade.steps if isinstance(s, Einsum)):
-            output = replace(other.output, tensor=einsum.name)
-            is_same = replace(other, output=output, reduce_op=einsum.reduce_op) == einsum
-            shapes = {self.cascade.shape(e.name) for e in (einsum, other)}
-            if kinds[einsum.reduce_op] == other.reduce_op and is_same and len(shapes) == 1:
-                self.taken.append(other)
-                return other.output
-        return None
-
-    def largest(self, einsum: Einsum, asked: Access | None) -> list[Step]:
-        """The largest values along a variable of the output alone, or their places: one after the other."""
-        turns = [v for v in einsum.output.variables if v not in _right(einsum)]
-        if len(turns) != 1:
+        counted, (over,) = [v for v in einsum.output.variables if v not in _right(einsum)], einsum.reduced
+        if einsum.reduce_op in (LARGEST, PLACE_OF_LARGEST) and len(counted) != 1:
             hint = f"write {einsum.name}[m, k] = X[m, n] ;; V {einsum.reduce_op}"
             raise _refused(einsum, "needs a variable of the output alone, which counts what is taken", hint)
-        first, values, over = self.mapped(einsum)
-        turn, every = turns[0], values.variables
-        kept = [v for v in every if v != over]
-        rank = self.added.rank(f"{turn.upper()}_LEFT", self.added.extent(turn, einsum) + 1)
-        shape = (rank, *self.added.tensors[values.tensor].ranks)
-        left = replace(self.tensor(einsum, "left", ranks=shape), indices=(*plain([turn]), *values.indices))
-        is_place = einsum.reduce_op == PLACE_OF_LARGEST
-        other = asked or self.tensor(einsum, "best" if is_place else "place", *kept)
-        best, place = (other, einsum.output) if is_place else (einsum.output, other)
-        out, less = (self.tensor(einsum, hint, *every) for hint in ("out", "less"))
-        following = replace(left, indices=(Affine(((turn, 1),), 1), *values.indices))
-        body = (
-            Einsum(best, (left,), reduce_op="maximum", place=einsum.place),
-            *self.first(einsum, left, best, over, place),
-            Einsum(out, (Position(*plain([over])), place), "equal", place=einsum.place),
-            Einsum(less, (out, Scalar(value=-TAKEN)), "multiply", place=einsum.place),
-            Einsum(following, (left, less), "add", place=einsum.place),
+        sizes = [self.added.extent(v, einsum) for v in (*counted, over)]
+        if len(sizes) > 1 and sizes[0] > sizes[1]:
+            raise _refused(
+                einsum, f"asks for {sizes[0]} of {sizes[1]} values", "ask for no more than there are"
+            )
+        values = self.tensor(einsum, "values", *(v for v in einsum.variables if v in _right(einsum)))
+        steps = [replace(einsum, output=values, reduce_op="", text="")]
+        if einsum.reduce_op == "argmin":
+            negated = self.tensor(einsum, "negated", *values.variables)
+            steps.append(Einsum(negated, (values,), "negative", place=einsum.place))
+        kind = "largest" if einsum.reduce_op == LARGEST else "places"
+        known = Recurrence(over, kind, counted="".join(counted))
+        last = replace(
+            steps[0], output=einsum.output, operands=(steps[-1].output,), map_op="", condition=None
         )
-        begun = Einsum(replace(left, indices=(Affine(), *values.indices)), (values,), place=einsum.place)
-        return [first, begun, Iterate(turn, body, einsum.place)]
+        return [*steps, replace(last, before=einsum.text, recurrence=known)]
 
     def sums_by_index(self, einsum: Einsum) -> list[Einsum]:
         """Sums of what falls to the same place: products with ones where the index is that place."""

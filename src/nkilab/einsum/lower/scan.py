@@ -22,7 +22,7 @@ from ..plan.want import Want
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import Buffer, Number, View, columns_of
-from .reversal import reverse_columns
+from .largest import Choice
 
 if TYPE_CHECKING:
     from ..plan.nest import Nest
@@ -32,7 +32,12 @@ class Scans:
     """The recurrences of a nest."""
 
     def __init__(self, nest: Nest, einsums: Sequence[Einsum]) -> None:
-        self.nest, self.ctx, self.einsums = nest, nest.ctx, list(einsums)
+        self.nest, self.ctx, self.every = nest, nest.ctx, list(einsums)
+        self.einsums = [e for e in einsums if not e.is_choice]
+        chosen = [e for e in einsums if e.is_choice]
+        self.choices = {
+            o: Choice(nest, [e for e in chosen if e.operands == o]) for o in (e.operands for e in chosen)
+        }
         self.carries: dict[str, Buffer] = {}
         self.states: dict[str, View] = {}
         self.base: dict[str, Span] = {}
@@ -41,7 +46,7 @@ class Scans:
     @property
     def variable(self) -> str:
         """The variable that they run along; "" for none."""
-        return self.einsums[0].recurrence.variable if self.einsums and self.einsums[0].recurrence else ""
+        return self.every[0].along[0] if self.every else ""
 
     @property
     def is_descending(self) -> bool:
@@ -59,6 +64,8 @@ class Scans:
         rest = every.most % block
         self.is_carried = every.most > block
         self.begin()
+        for choice in self.choices.values():
+            choice.begin(every, block)
         if every.most > rest:
             tiles = self.ctx.build.tiles(
                 variable, every.most - rest, block, is_sequential=True, over=variable
@@ -74,6 +81,8 @@ class Scans:
         nest.spans[variable] = every
         for einsum in (e for e in self.einsums if e.is_last and e.name in nest.targets):
             self.deliver(einsum, self.source(einsum) or einsum, self.base)
+        for choice in self.choices.values():
+            choice.finish()
 
     # what a tile hands to the next
 
@@ -184,6 +193,8 @@ class Scans:
         """The values of a recurrence in the present tile; the last value is delivered behind all tiles."""
         source, recurrence = self.source(einsum), einsum.recurrence
         assert recurrence is not None
+        if einsum.is_choice:
+            return self.choices[einsum.operands].value(einsum, tile)
         if source is not None:
             return Value(view=self.before(self.states[source.name]))
         if recurrence.kind == "scan":
@@ -220,7 +231,7 @@ class Scans:
         ]
         backwards = self.nest.new(f"{einsum.name.lower()}_backwards")
         tile.add(nodes.Scan(backwards, sides[0], sides[1], initial, *ops))
-        reverse_columns(self.ctx, backwards, states, self.nest.rows.most)
+        self.ctx.turn_columns(states, backwards)
         return states
 
     def initial(self, einsum: Einsum, tile: Tile) -> Number:
@@ -259,7 +270,7 @@ class Scans:
             "backwards", self.nest.rows.most, self.nest.columns.most, view.buffer.dtype
         )
         dst = part_of(tile_backwards, self.nest.rows.count, self.nest.columns.count)
-        reverse_columns(self.ctx, tile.in_sbuf(view), dst, self.nest.rows.most)
+        self.ctx.turn_columns(dst, tile.in_sbuf(view))
         return dst
 
     def place(self, einsum: Einsum) -> View:

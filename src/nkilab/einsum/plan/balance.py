@@ -120,7 +120,9 @@ class _Part:
 def elsewhere(statement: nodes.Statement) -> list[nodes.Statement]:
     """The same on other engines than VectorE, first on that which fewer other statements can go to."""
     views = [v for _, v in views_of(statement)]
-    if getattr(statement, "engine", "") or not all(as_dtype(v.buffer.dtype).is_float for v in views):
+    types = [as_dtype(v.buffer.dtype) for v in views]
+    # float32, in which every engine computes, has all whole numbers of two bytes
+    if getattr(statement, "engine", "") or not all(t.is_float or t.itemsize <= 2 for t in types):
         return []
     is_in_sbuf = all(v.buffer.memory == nodes.SBUF for v in views)
     match statement:

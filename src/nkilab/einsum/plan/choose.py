@@ -11,7 +11,7 @@ from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Einsum, Index, block_extent
 from .build import Span
 from .context import Context
-from .fetch import is_fetched, last_chosen, may_turn
+from .fetch import is_along, is_fetched, last_chosen, may_turn
 from .reach import leaving
 from .storage import Storage
 from .want import Want
@@ -27,6 +27,8 @@ MOST_RELOADED = 1 << 22
 FEWEST_PIECES, WIDE_SCAN = 8, 512
 # times that an element is read, from which it is copied to where neighbours are read together
 READS = 4
+# part of the room on chip of a row that columns are picked out of
+OF_ROW = 0.3
 # layouts of one nest that a search may try
 MOST_OPTIONS = 6
 
@@ -113,7 +115,7 @@ def _judged(
     if free and not is_settled(spans[free], ctx.lanes):
         tiles = prod(-(-spans[v].most // b) for v, b in blocks.items())
         is_folded = any(_is_folded(i, spans, part, free) for a, _ in accesses for i in a.indices)
-        least = 0 if is_folded or not along else FEWEST_PIECES
+        least = FEWEST_PIECES if not is_folded and any(e.along and not e.is_choice for e in einsums) else 0
         while tiles * -(-columns // chunk) < least and chunk >= 2 * WIDE_SCAN:
             chunk = -(-chunk // 2)
         blocks[free] = chunk = ctx.given.fitting(names, free, chunk)
@@ -164,10 +166,12 @@ def _chunk(
     for einsum in einsums:
         if free in einsum.output.variables and "hbm" in ctx.homes.get(einsum.name, "hbm"):
             each += ctx.bytes_of(ctx.dtypes[einsum.name])
+    limit = min(ctx.knobs.most_columns, int(ctx.machine["max8_free_max"]))
+    limit = limit if any(e.is_choice for e in einsums) else ctx.knobs.most_columns
     most = ctx.bank
-    while most < ctx.knobs.most_columns and most * 2 * each * 2 <= max(ctx.room(), 0) * 0.9:
+    while most < limit and most * 2 * each * 2 <= max(ctx.room(), 0) * 0.9:
         most *= 2
-    if most < columns <= ctx.knobs.most_columns and columns * each * 2 <= ctx.room() * 0.9:
+    if most < columns <= limit and columns * each * 2 <= ctx.room() * 0.9:
         most = columns
     is_running = any(running(e, spans) for e in einsums)
     if part in reduced and free not in reduced and not is_running:
@@ -209,7 +213,8 @@ def _is_legal(
     is_out, may_move, is_any = how
     for index in access.indices:
         held = [v for v in index.variables if v in (part, free) and not spans[v].is_point]
-        if len(held) > 1 and not (_is_folded(index, spans, part, free) and _is_far(ctx, access, is_out)):
+        is_pair = len(held) > 1 and isinstance(index, Affine)
+        if is_pair and not (_is_folded(index, spans, part, free) and _is_far(ctx, access, is_out)):
             return False
         if isinstance(index, Affine) and any(index.coefficient(v) < 0 for v in held):
             return False
@@ -217,7 +222,8 @@ def _is_legal(
         # each partition gathers a row of what lies behind the last axis that has an index of its own
         chosen = access.indices[: last_chosen(access, part) + 1]
         if any(free in i.variables for i in chosen):
-            return False
+            size = ctx.cascade.shape(access.tensor)[-1] * ctx.bytes_of(ctx.dtypes[access.tensor])
+            return is_along(access, free) and size <= ctx.room() * OF_ROW
     for variable in (free,) if access.gathers else (part, free):
         if variable and sum(variable in i.variables for i in access.indices) > 1:
             return False
@@ -281,6 +287,8 @@ def transfer_ns(
 ) -> float:  # fmt: skip
     """Nanoseconds that one fetch or delivery of an access is judged to cost."""
     has_part, has_free = part in access.variables, free in access.variables
+    if access.gathers and is_along(access, free):
+        return float(TRANSFER_NS + columns / ctx.machine["gpsimd_clock_ghz"])
     columns = columns if has_free else 1
     chip = ctx.chip(access.tensor)
     if chip is not None or (is_out and ctx.homes.get(access.tensor) == "chip"):

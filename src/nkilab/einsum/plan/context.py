@@ -188,11 +188,8 @@ class Context:
 
     def spans(self, einsum: Einsum, outer: dict[str, Span]) -> dict[str, Span]:
         """The span of every variable of an Einsum: the outer one, or all values."""
-        found = {
-            v: outer[v] if v in outer else whole(self.cascade.extent(v, einsum)) for v in einsum.variables
-        }
-        sizes = {rank: Span(ZERO + size, ZERO + 1, 1) for rank, size in self.cascade.sizes.items()}
-        return {**sizes, **found}
+        names = dict.fromkeys((*einsum.variables, *einsum.along))
+        return {v: outer[v] if v in outer else whole(self.cascade.extent(v, einsum)) for v in names}
 
     def hbm(self, tensor: str) -> Storage | None:
         """The place of a tensor in HBM, if it has one."""
@@ -269,17 +266,16 @@ class Context:
 
         return self.build.once(("constant", dtype, value), 0, made)
 
-    def diagonal(self, dtype: str, is_other: bool = False) -> Buffer:
-        """As large a tile with ones on its diagonal, or on the other one, made once, too."""
+    def diagonal(self, dtype: str) -> Buffer:
+        """As large a tile with ones on its diagonal, made once, too."""
 
         def made() -> Buffer:
             ones = self.constant(1.0, dtype)
-            tile = self.temporary("diagonal" if is_other else "identity", self.lanes, self.lanes, dtype)
-            where = (ZERO + 1 - self.lanes, 1, 1) if is_other else (ZERO, 1, -1)
-            self.build.add(nodes.Select(all_of(tile), all_of(ones), *where, "==", 0.0))
+            tile = self.temporary("identity", self.lanes, self.lanes, dtype)
+            self.build.add(nodes.Select(all_of(tile), all_of(ones), ZERO, 1, -1, "==", 0.0))
             return tile
 
-        return self.build.once(("diagonal", dtype, is_other), 0, made)
+        return self.build.once(("diagonal", dtype), 0, made)
 
     def positions(self, where: tuple[Expr, int, int], shape: tuple[int, int]) -> Buffer:
         """A tile of numbers: the first, what each partition and column adds; kept as long as they stay."""
@@ -290,6 +286,18 @@ class Context:
             return tile
 
         return self.build.once(("positions", where, shape), self.build.depth_of(where[0].names), numbers)
+
+    def turn_columns(self, dst: View, src: View) -> None:
+        """Write columns of a tile in SBUF to others, the last first."""
+        count, rows = src.cuts[-1].count, int(str(src.buffer.shape[0]))
+
+        def numbers() -> Buffer:
+            tile = self.temporary("backwards", rows, int(str(src.buffer.shape[-1])), "uint32")
+            self.build.add(nodes.Count(part_of(tile, rows, count), count - 1, 0, -1))
+            return tile
+
+        places = self.build.once(("backwards", rows, count), self.build.depth_of(count.names), numbers)
+        self.build.add(nodes.Pick(dst, src, part_of(places, src.cuts[0].count, count)))
 
     def storage_of(self, access: Access) -> list[Storage]:
         """Where the tensor of an access lies."""

@@ -21,7 +21,7 @@ from ..lower.stencil import Stencil
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Buffer, Cut, View
-from .build import Span, point
+from .build import Span, whole
 from .context import Context
 from .knobs import Knobs
 
@@ -166,15 +166,10 @@ def _zeros(cascade: Cascade, einsum: Einsum, access: Access) -> Zeros:
     """How many positions before and behind a tensor an access reads, per axis; () for none."""
     zeros = []
     for index, size in zip(access.indices, cascade.shape(access.tensor), strict=True):
-        low, high = _bounds(cascade, einsum, index) if isinstance(index, Affine) else (0, size - 1)
+        extents = {v: cascade.extent(v, einsum) for v in index.variables}
+        low, high = bounds(index, extents) if isinstance(index, Affine) else (0, size - 1)
         zeros.append((max(-low, 0), max(high - size + 1, 0)))
     return tuple(zeros) if any(map(any, zeros)) else ()
-
-
-def _bounds(cascade: Cascade, einsum: Einsum, index: Affine) -> tuple[int, int]:
-    """The least and the greatest position that an index takes."""
-    held = index.at(cascade.sizes)
-    return bounds(held, {v: cascade.extent(v, einsum) for v in held.variables})
 
 
 def _bytes_of(
@@ -188,7 +183,7 @@ def _bytes_of(
     has_product = is_product(cascade, einsum)
     wide, others = 1, [1]
     for index, (low, high) in zip(access.affine, zeros, strict=True):
-        first, last = _bounds(cascade, einsum, index)
+        first, last = bounds(index, {v: cascade.extent(v, einsum) for v in index.variables})
         if low or high or not index.plain:
             wide *= last - first + 1
         elif not has_product or index.plain in einsum.reduced:
@@ -215,12 +210,28 @@ class EdgedCopy:
         held = ctx.hbm(edges.tensor)
         assert held is not None, "what is copied with its edges lies in HBM"
         self.source = held.buffer
-        place = ctx.add_hbm(name, "scratch")
+        place = ctx.hbm(name) or ctx.add_hbm(name, "scratch")
         self.made, place.depth = place.buffer, ctx.build.depth
         self.shape, self.inner = ctx.cascade.shape(name), ctx.cascade.shape(edges.tensor)
+        if edges.back and len(self.shape) == 1:
+            self.as_rows()
         # rows of the last axis lie along the columns
-        outer = [n for n in range(len(self.shape) - 1) if n not in edges.back]
+        outer = range(len(self.shape) - 1)
         self.part = max(outer, key=lambda n: min(self.inner[n], ctx.lanes), default=None)
+
+    def as_rows(self) -> None:
+        """See a vector as rows, all of which are turned round, and their elements."""
+        (size,) = self.shape
+        rows = max(n for n in range(1, self.ctx.lanes + 1) if size % n == 0)
+        self.shape = self.inner = (rows, size // rows)
+        self.edges = replace(self.edges, back=frozenset({0, 1}), zeros=((0, 0), (0, 0)))
+        views = []
+        for buffer in (self.source, self.made):
+            name = self.ctx.build.fresh(f"{buffer.name.lower()}_rows")
+            views.append(replace(buffer, name=name, shape=self.shape, base=buffer.base or buffer))
+            with self.ctx.build.hoisted(0):
+                self.ctx.build.allocated(views[-1])
+        self.source, self.made = views
 
     def lower(self) -> None:
         """Append loops that copy what is inside, and store zeros beyond the edges."""
@@ -248,11 +259,17 @@ class EdgedCopy:
     def blocks(self, extents: Sequence[int]) -> tuple[list[int], set[int]]:
         """Elements of a tile along each axis, and the axes that a tile has whole, with their edges."""
         blocks, whole, room = [1] * len(extents), set(), MOST_COPIED
+        last = len(extents) - 1
         for n in reversed(range(len(extents))):
             if n == self.part:
                 blocks[n] = min(extents[n], self.ctx.lanes)
+                # what chooses rows counts over the axes before
+                room = 1 if n in self.edges.back else room
             elif n in self.edges.back:
-                continue
+                most = extents[n] if extents[n] <= 2 * MOST_COPIED else MOST_COPIED
+                room = 1 if n == last else room
+                # all tiles have as many
+                blocks[n] = max(b for b in range(1, most + 1) if extents[n] % b == 0) if n == last else 1
             elif self.shape[n] <= room:
                 blocks[n], room = self.shape[n], room // self.shape[n]
                 whole.add(n)
@@ -282,13 +299,32 @@ class EdgedCopy:
             for n, s in enumerate(at)
         ]
         index = [Span(s.start - zeros[n][0], s.count, s.most) for n, s in enumerate(inside)]
-        for n in self.edges.back:
-            index[n] = point(self.inner[n] - 1 - index[n].start)
+        for n in self.edges.back - {self.part}:
+            size, span = self.inner[n], index[n]
+            index[n] = replace(span, start=size - span.start - span.count)
         starts = [zeros[n][0] if n in whole else 0 for n in range(len(at))]
-        self.ctx.build.add(
-            nodes.Load(self.view(tile, inside, axes, starts), self.hbm(self.source, index, axes))
-        )
-        self.ctx.build.add(nodes.Store(self.hbm(self.made, at, axes), self.view(tile, at, axes)))
+        place, add = self.view(tile, inside, axes, starts), self.ctx.build.add
+        if self.part in self.edges.back:
+            self.gathered(place, index, axes)
+        else:
+            add(nodes.Load(place, self.hbm(self.source, index, axes)))
+        if len(at) - 1 in self.edges.back:
+            tile = self.tile(at)
+            self.ctx.turn_columns(self.view(tile, at, axes), place)
+        add(nodes.Store(self.hbm(self.made, at, axes), self.view(tile, at, axes)))
+
+    def gathered(self, place: View, index: Sequence[Span], axes: Sequence[int]) -> None:
+        """Load rows, the last of them first."""
+        assert self.part is not None
+        number, size, rows = ZERO, 1, index[self.part]
+        for n in reversed(range(self.part)):
+            size *= self.inner[n + 1]
+            number += index[n].start * size
+        column = self.ctx.tile("rows", rows, whole(1), "int32")
+        self.ctx.build.add(nodes.Count(column, number + self.inner[self.part] - 1 - rows.start, -1, 0))
+        behind = [Cut(s.start, s.count) if n in axes else At(s.start) for n, s in enumerate(index)]
+        at = (*[At(ZERO)] * self.part, Cut(ZERO, rows.count), *behind[self.part + 1 :])
+        self.ctx.build.add(nodes.Gather(place, View(self.source, at), self.part, column))
 
     def cleared(self, region: Region) -> None:
         """Zeros in a region of the copy, from one tile."""

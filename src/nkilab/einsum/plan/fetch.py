@@ -35,7 +35,7 @@ def is_few(ctx: Context, elements: int) -> bool:
 def fetch(ctx: Context, want: Want) -> View:
     """A view [rows, columns] of what is wanted; columns are 1 if the access does not run along `free`."""
     if want.access.gathers:
-        return _gathered(ctx, want)
+        return _picked(ctx, want) if is_along(want.access, want.free) else _gathered(ctx, want)
     held = [want.storage] if want.storage else ctx.storage_of(want.access)
     storage = next((s for s in held if not s.is_hbm), held[0])
     if not storage.is_hbm and lies_right(storage, want):
@@ -365,6 +365,37 @@ def _loaded_turned(ctx: Context, want: Want, storage: Storage) -> View:
             straight = fetch(ctx, Want(want.access, spans, want.free, want.part, storage))
             turn(ctx, straight, columns_of(tile, piece.start + block.start, block.count), want.rows.most)
     return tile
+
+
+def is_along(access: Access, free: str) -> bool:
+    """Whether columns are chosen along the last axis: each partition has them picked out of its row."""
+    *others, last = access.indices
+    is_last = isinstance(last, Gather) and free in last.variables and not last.access.gathers
+    return is_last and not any(isinstance(i, Gather) or free in i.variables for i in others)
+
+
+def _picked(ctx: Context, want: Want) -> View:
+    """What each partition picks out of its row, all of which comes on chip."""
+    tensor, (*others, last) = want.access.tensor, want.access.indices
+    assert isinstance(last, Gather)
+    every = f"{want.free}_every"
+    row = replace(want.access, indices=(*others, Affine(((every, 1),))))
+    spans = {**want.spans, every: whole(ctx.cascade.shape(tensor)[-1])}
+    source = fetch(ctx, replace(want, access=row, spans=spans, free=every, storage=None, may_stay=False))
+    source, view = in_sbuf(ctx, source, ctx.dtypes[tensor]), replace(want, access=last.access, storage=None)
+    chosen = fetch(ctx, replace(view, may_stay=False))
+
+    def numbers() -> View:
+        places = ctx.tile("places", want.rows, want.columns, "uint32")
+        ctx.build.add(nodes.Copy(places, chosen))
+        return places
+
+    names = frozenset({chosen.buffer.name, *nodes.names_in(chosen.index)})
+    key = ("places", chosen, ctx.version_of(chosen), want.rows.most)
+    places = ctx.build.once(key, ctx.build.depth_of(names), numbers)
+    picked = ctx.tile(f"{tensor.lower()}_columns", want.rows, want.columns, source.buffer.dtype)
+    ctx.build.add(nodes.Pick(picked, source, first_rows(places, want.rows.count)))
+    return picked
 
 
 def _gathered(ctx: Context, operand: Want) -> View:

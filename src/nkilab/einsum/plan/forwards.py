@@ -88,12 +88,29 @@ class _Turning:
         held = self.counted_back(einsum)
         if back[0][0] is einsum.output or not all(self.may_be_read(a) for a in held.accesses):
             _refuse(einsum, *back[0])
-        return replace(held.reading(self.turned), text="")
+        known = dict(self.copies)
+        forward = replace(held.reading(self.turned), text="")
+        if self.is_copy(einsum) and forward.accesses[0].indices == einsum.output.indices:
+            # it is the copy
+            self.copies = {**known, einsum.name: self.copies[forward.reads[0]]}
+            self.new = [n for n in self.new if n in self.copies]
+            self.current = {key: n for key, n in self.current.items() if n in self.copies}
+            return einsum
+        return forward
 
     def is_taken_singly(self, einsum: Einsum) -> bool:
         """Whether only sums run backwards, around products on TensorE: one value at a time."""
         back = {v for a in einsum.every_access for i in a.affine for v, c in i.terms if c < 0}
         return not einsum.is_placed and is_product(self.cascade, einsum) and back <= {*einsum.reduced}
+
+    def is_copy(self, einsum: Einsum) -> bool:
+        """Whether an Einsum outside of blocks is no more than what alone it reads and writes, whole."""
+        names = [i.plain for i in einsum.output.indices]
+        is_alone = (
+            einsum in self.cascade.steps and sum(e.name == einsum.name for e in self.cascade.einsums) == 1
+        )
+        is_bound = einsum.map_op or einsum.reduce_op or einsum.is_placed or not (is_alone and all(names))
+        return not is_bound and self.cascade.shape(einsum.name) == self.cascade.shape(einsum.reads[0])
 
     def may_be_read(self, access: Access) -> bool:
         """Whether a copy with axes turned round has all indices of an access run forwards."""

@@ -165,7 +165,7 @@ def shared_by(steps: Sequence[Step], cascade: Cascade) -> tuple[str, ...]:
     """Variables over which all Einsums of some steps may run in one loop, in the order of the last output."""
     einsums = einsums_of(steps)
     turning = {s.variable for s in steps if isinstance(s, Iterate)}
-    turning |= {e.recurrence.variable for e in einsums if e.recurrence is not None}
+    turning |= {v for e in einsums for v in e.along}
     read: dict[str, list[Access]] = {}
     for access in (a for e in einsums for a in e.accesses):
         read.setdefault(access.tensor, []).append(access)

@@ -347,7 +347,7 @@ class Homes:
 
     def bar_beside_scans(self, unit: Sequence[Einsum]) -> None:
         """Note axes of what scans read that do not run along their columns, nor along their widest lanes."""
-        along = {e.recurrence.variable for e in unit if e.recurrence is not None}
+        along = {v for e in unit for v in e.along}
         lanes = {v: self.ctx.cascade.extent(v, e) for e in unit for v in e.output.variables if v not in along}
         most = self.ctx.lanes  # of variables that fill all of them, the first has the longest rows
         lanes = {v: min(n, most) for v, n in lanes.items() if not any(v in e.reduced for e in unit)}

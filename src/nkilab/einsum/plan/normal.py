@@ -195,7 +195,12 @@ def _rows(cascade: Cascade, partitions: int, plain: Collection[str], picker: Pic
         uses = [e for e in cascade.einsums if any(variable in a.variables for a in e.every_access)]
         indices = [i for e in uses for a in e.every_access for i in a.indices if variable in i.variables]
         whole = [a for e in cascade.einsums for a in e.every_access if a.tensor in {t.name for t in holders}]
-        if any(i.plain != variable for i in indices) or any(variable not in a.variables for a in whole):
+        is_sought = any(e.is_choice and variable in e.along for e in uses)
+        if (
+            is_sought
+            or any(i.plain != variable for i in indices)
+            or any(variable not in a.variables for a in whole)
+        ):
             continue
         is_vector = all(t.ranks == (rank,) for t in holders) and size >= LONG
         is_few = picker.knobs.is_spread and _are_few(cascade, rank, holders)
@@ -245,8 +250,7 @@ def _are_short(cascade: Cascade, rank: str, uses: Sequence[Einsum], partitions: 
 
 def _asks(einsum: Einsum, variable: str) -> bool:
     """Whether an Einsum asks which value a variable has, or what stands beside it."""
-    is_alone = einsum.recurrence is not None and einsum.recurrence.variable != variable
-    return not is_alone and einsum.is_placed
+    return einsum.is_placed and (einsum.recurrence is None or variable in einsum.along)
 
 
 def _are_runs(variable: str, picker: Picker) -> bool:

@@ -126,8 +126,10 @@ class Units:
         return joins(unit, einsum, turns.pop() if len(turns) == 1 else "")
 
     def has_lanes(self, einsums: Sequence[Einsum]) -> bool:
-        """Whether sums leave a variable that scans beside them have on the partitions."""
-        along = {e.recurrence.variable for e in einsums if e.recurrence is not None}
+        """Whether sums leave a variable that scans beside them have on the partitions; choices have none."""
+        if any(e.is_choice for e in einsums) and any(e.reduced for e in einsums):
+            return False
+        along = {v for e in einsums for v in e.along}
         wide = {v for e in einsums for v in e.variables if self.ctx.cascade.extent(v, e) > 1} - along
         return not along or not wide or bool(wide - {v for e in einsums for v in e.reduced})
 

@@ -7,12 +7,14 @@ parts. What has n alone is repeated for them: `M'[P*n + i, g] = M[n, g]`.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
 
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Operand, Step, affine
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Operand, Recurrence, Step
+from ..language.indices import Position, affine, plain
+from .splits import split
 
 # how many times as many points an Einsum has as an operand that is repeated for it
 SMALL = 16
@@ -28,13 +30,35 @@ class _Pair:
 
 def with_full_lanes(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade with rows in parts where the largest tensor has few; every rank has an extent."""
+    cascade = _with_rows(cascade)
     largest = max(cascade.tensors, key=lambda t: prod(cascade.shape(t)), default="")
     shape = cascade.shape(largest) if largest else ()
     if len(shape) < 2 or cascade.blocks or shape[0] * 2 > partitions:
         return cascade
-    parts = max(n for n in range(1, partitions // shape[0] + 1) if shape[1] % n == 0)
-    wide = _wide(cascade, largest)
+    wide, parts = _wide(cascade, largest), _parts(cascade, shape, partitions)
     return _Parted(cascade, wide, parts).cascade() if parts > 1 and wide else cascade
+
+
+def _with_rows(cascade: Cascade) -> Cascade:
+    """The cascade with vectors of which the largest are sought as single rows."""
+    vectors = [o for e in cascade.einsums if e.is_choice for o in e.accesses if len(o.indices) == 1]
+    ranks = [cascade.tensors[access.tensor].ranks[0] for access in vectors]
+    for rank in dict.fromkeys(ranks):
+        holders = {t.name for t in cascade.tensors.values() if rank in t.ranks}
+        if all(cascade.tensors[name].ranks == (rank,) for name in holders):
+            cascade = split(cascade, {(name, 0) for name in holders}, (1, cascade.sizes[rank]))
+    return cascade
+
+
+def _parts(cascade: Cascade, shape: Sequence[int], partitions: int) -> int:
+    """In how many parts rows lie best: where some are sought, in several rounds too."""
+    choices = [e for e in cascade.einsums if e.is_choice]
+    every = [n for n in range(1, partitions + 1) if shape[1] % n == 0]
+    if not choices:
+        return max(n for n in every if n * shape[0] <= partitions)
+    least = max(prod(cascade.extent(v, e) for v in e.along[1:]) for e in choices)
+    fitting = [n for n in every if shape[1] // n >= least and n * least <= shape[1] // n] or [1]
+    return min(fitting, key=lambda n: -(-n * shape[0] // partitions) * (shape[1] // n + n * least))
 
 
 def _wide(cascade: Cascade, first: str) -> set[str]:
@@ -67,7 +91,9 @@ def _is_free(einsum: Einsum, pairs: Set[_Pair | None]) -> bool:
         return False
     asked = {*(einsum.condition.variables if einsum.condition else ())}
     asked |= {v for o in einsum.positions for v in o.variables}
-    is_plain = einsum.recurrence is None and not any(a.gathers for a in einsum.every_access)
+    is_along = einsum.is_choice and einsum.along[0] == pair.column and len(einsum.accesses[0].indices) == 2
+    is_plain = is_along or not einsum.recurrence
+    is_plain &= not any(a.gathers for a in einsum.every_access)
     return is_plain and not asked & {pair.row, pair.column}
 
 
@@ -77,7 +103,9 @@ def _is_worth(cascade: Cascade, einsum: Einsum, wide: set[str]) -> bool:
     points = prod(cascade.extent(v, einsum) for v in einsum.variables)
     lacking = [a for a in einsum.accesses if pair and pair.row in a.variables and a.tensor not in wide]
     is_plain = all(i.plain or not i.variables for a in lacking for i in a.indices if isinstance(i, Affine))
-    is_alone = pair is None or pair.row in einsum.output.variables or pair.column in einsum.reduced
+    is_alone = (
+        pair is None or pair.row in einsum.output.variables or pair.column in (*einsum.reduced, *einsum.along)
+    )
     return is_plain and is_alone and all(prod(cascade.shape(a.tensor)) * SMALL <= points for a in lacking)
 
 
@@ -91,6 +119,8 @@ class _Parted:
     def __init__(self, cascade: Cascade, wide: set[str], parts: int) -> None:
         self.before, self.wide, self.parts = cascade, wide, parts
         self.added, self.repeated = Additions(cascade), dict[str, str]()
+        self.searched: dict[tuple[Operand, str, int], str] = {}
+        self.numbers: dict[tuple[Operand, int], str] = {}
         first = min(wide)
         (rows, columns), ranks = cascade.shape(first)[:2], cascade.tensors[first].ranks
         self.rows = self.added.rank(f"{ranks[0]}{ranks[1]}", rows * parts)
@@ -130,6 +160,8 @@ class _Parted:
             return replace(operand, tensor=self.repeated[operand.tensor], indices=indices)
 
         operands = tuple(map(parted, einsum.operands))
+        if einsum.is_choice:
+            return self.choice(einsum, operands[0], pair)
         output, total = einsum.output, list[Einsum]()
         if output.tensor in self.wide:
             output = replace(output, indices=(row, rest, *output.indices[2:]))
@@ -163,3 +195,51 @@ class _Parted:
             for index in (row, self.of_part(pair))
         )
         return own, [Einsum(output, (every,), "", einsum.reduce_op, before=einsum.title)]
+
+    def choice(self, einsum: Einsum, searched: Operand, pair: _Pair) -> list[Einsum]:
+        """The largest of the parts, and the largest of those; places count from the first row on."""
+        known, added, lanes = einsum.recurrence, self.added, einsum.output.variables
+        assert known is not None
+        count = added.extent(known.counted, einsum) if known.counted else 1
+        number = self.numbers.setdefault((searched, count), f"{einsum.name}_number".lower())
+        added.sizes[number.upper()] = self.parts * count
+        row = [pair.row] * (pair.row in lanes)
+        at, value = affine([*((v, self.parts * count) for v in row), (number, 1)]), affine([(number, 1)])
+        before, values = self.of_parts(einsum, searched, "largest", count)
+        choice = replace(known, variable=number)
+        last = replace(einsum, operands=(Access(values, (at,)),), recurrence=choice, before=einsum.title)
+        if known.kind == "largest":
+            return [*before, last]
+        more, places = self.of_parts(einsum, searched, "places", count)
+        ranks = tuple(rank for rank, _ in self.before.axes(einsum.output))
+        first, total = (self.made(einsum, hint, ranks, lanes) for hint in ("first", "sum"))
+        one = self.made(einsum, "one", (*ranks, number.upper()), (*lanes, number))
+        start = Position(affine([(v, self.before.shape(min(self.wide))[1]) for v in row]))
+        return [
+            *before, *more, replace(last, output=first), Einsum(one, (first, Position(value)), "equal"),
+            Einsum(total, (one, Access(places, (at,))), "multiply", "add"),
+            Einsum(einsum.output, (total, start), "subtract", before=einsum.title),
+        ]  # fmt: skip
+
+    def made(self, einsum: Einsum, hint: str, ranks: tuple[str, ...], names: Sequence[str]) -> Access:
+        """A new tensor for what an Einsum chooses."""
+        return Access(
+            self.added.tensor(f"{einsum.name}_{hint}", ranks, einsum.name, Kind.LARGEST), plain(names)
+        )
+
+    def of_parts(self, einsum: Einsum, searched: Operand, kind: str, count: int) -> tuple[list[Einsum], str]:
+        """The largest of each part, or their places, in a row, with what makes that."""
+        if (key := (searched, kind, count)) in self.searched:
+            return [], self.searched[key]
+        row, rest, each = self.rows.lower(), self.rest.lower(), self.added.rank(f"{einsum.name}_EACH", count)
+        ranks, names = (self.rows, each), (row, each.lower())
+        own = self.made(einsum, kind, ranks, names)
+        steps = [Einsum(own, (searched,), recurrence=Recurrence(rest, kind, counted=names[1]))]
+        if kind == "places":
+            start = Position(affine([(row, self.added.sizes[self.rest])]))
+            steps.append(Einsum(self.made(einsum, "counted", ranks, names), (own, start), "add"))
+        rank = self.added.rank(f"{einsum.name}_EVERY", self.added.sizes[self.rows] * count)
+        view = self.added.tensor(f"{steps[-1].name}_row", (rank,), steps[-1].name, Kind.VIEW)
+        self.searched[key] = view
+        index = affine([(row, count), (names[1], 1)])
+        return [*steps, Einsum(Access(view, (index,)), (steps[-1].output,))], view

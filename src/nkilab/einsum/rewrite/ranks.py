@@ -73,8 +73,7 @@ def _accesses(cascade: Cascade) -> Iterator[tuple[int, Einsum, Access]]:
 def _may_be_one(cascade: Cascade, einsum: Einsum, access: Access, first: int) -> bool:
     """Whether two variables of an access go through two whole axes, and nothing else asks for either."""
     both = [i.plain for i in access.indices[first : first + 2]]
-    asked = set(einsum.condition.variables) if einsum.condition else set()
-    asked |= {einsum.recurrence.variable} if einsum.recurrence else set()
+    asked = {*einsum.along, *(einsum.condition.variables if einsum.condition else ())}
     asked |= {v for o in einsum.positions for v in o.variables}
     asked |= {v for a in einsum.accesses for g in a.gathers for v in g.variables}
     if not all(both) or both[0] == both[1] or asked & set(both):

@@ -13,7 +13,7 @@ def with_shared_names(cascade: Cascade) -> Cascade:
     turns = {block.variable for block in cascade.blocks}
 
     def changed(einsum: Einsum) -> Einsum:
-        fixed = turns | ({einsum.recurrence.variable} if einsum.recurrence else set())
+        fixed = turns | {*einsum.along}
         read = [(makers[a.tensor], a) for a in einsum.accesses if a.tensor in makers]
         pairs = [p for one, a in read for p in zip(one.indices, a.indices, strict=True)]
         names = {i.plain: own.plain for own, i in pairs[::-1] if i.plain and own.plain}

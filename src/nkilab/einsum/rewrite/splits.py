@@ -96,8 +96,7 @@ def _together(cascade: Cascade, uses: Sequence[Use], axis: Axis, steps: tuple[in
 
 def _is_bound(einsum: Einsum, _: Axis, index: Index, turns: set[str]) -> bool:
     """Whether a variable is compared, counts turns, or stands in an index beside others."""
-    asked = {*turns, *(einsum.condition.variables if einsum.condition else ())}
-    asked |= {einsum.recurrence.variable} if einsum.recurrence else set()
+    asked = {*turns, *einsum.along, *(einsum.condition.variables if einsum.condition else ())}
     places, plain = {o.index for o in einsum.positions}, index.plain
     others = (i for i in einsum.indices if i not in places and i.plain != plain)
     return bool(plain) and (plain in asked or any(plain in i.variables for i in others))
@@ -143,6 +142,8 @@ def split(cascade: Cascade, axes: set[Axis], steps: Sequence[int], names: Sequen
 
         values = {v: Affine(tuple(zip(own, steps, strict=True))) for v, own in variables.items()}
         read = replace(einsum.reading(apart), output=apart(einsum.output))
+        if read.recurrence is not None and read.along[0] in variables:
+            read = replace(read, recurrence=replace(read.recurrence, variable=variables[read.along[0]][0]))
         in_parts = read.with_indices(lambda index: index.replaced(values))
         return einsum if read == einsum else replace(in_parts, before=einsum.title)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ...isa.data_movement import DmaCopy
-from ...isa.declare import Instruction
+from ...isa.declare import REGISTRY, Instruction
 from ...isa.elementwise import Memset, Reciprocal, ScalarTensorTensor, TensorCopy, TensorScalar, TensorTensor
+from ...isa.gather import NcNGather
 from ...isa.gpsimd import Iota
 from ...isa.predicated import TensorCopyPredicated
 from ...isa.reduction import TensorReduce
@@ -31,6 +32,8 @@ def instruction_of(statement: nodes.Statement) -> Call | None:
             return DmaCopy, {"dst": dst, "src": src}
         case nodes.Gather(dst, table):
             return DmaCopy, {"dst": dst, "src": table}
+        case nodes.Pick(dst, src, places):
+            return NcNGather, {"dst": dst, "data": src, "indices": places}
         case nodes.Copy(dst, src, engine):
             return TensorCopy, {"dst": dst, "src": src} | _set(engine=engine)
         case nodes.Fill(dst, value):
@@ -73,6 +76,12 @@ def _of_several(statement: nodes.Statement) -> Call | None:
             operands = {"dst": dst, "data": src, "op0": op0, "operand0": operand0, "op1": op1}
             operands |= {"operand1": right, **_set(reverse0=reverse0, reverse1=reverse1)}
             return ScalarTensorTensor, operands
+        case nodes.Largest(dst, src):
+            return REGISTRY["max8"], {"dst": dst, "src": src}
+        case nodes.Find(dst, src, values):
+            return REGISTRY["nc_find_index8"], {"dst": dst, "data": src, "vals": values}
+        case nodes.TakeOut(dst, src, values, otherwise):
+            return REGISTRY["nc_match_replace8"], {"dst": dst, "data": src, "vals": values, "imm": otherwise}
         case nodes.Choose(dst, _, right, truth):
             return TensorCopyPredicated, {"dst": dst, "src": right, "predicate": truth}
         case nodes.Activate(dst, function, src, scale, bias, total):

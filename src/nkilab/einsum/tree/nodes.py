@@ -152,6 +152,13 @@ class Gather(Statement):
 
 
 @dataclass(frozen=True)
+class Pick(FromSource):
+    """dst[p, i] = src[p, places[p, i]]."""
+
+    places: View  # whole numbers
+
+
+@dataclass(frozen=True)
 class Copy(FromSource):
     """A copy on chip; types that differ are converted; on VectorE, or the engine named."""
 
@@ -267,6 +274,29 @@ class Reduce(Statement):
     op: str
     src: View
     axes: int = 1
+
+
+class Largest(FromSource):
+    """The eight largest elements of each row, the largest first."""
+
+
+@dataclass(frozen=True)
+class Find(Statement):
+    """dst = where each of eight values stands first in its row, equal ones one behind the other."""
+
+    dst: View  # whole numbers
+    src: View
+    values: View
+
+
+@dataclass(frozen=True)
+class TakeOut(Statement):
+    """dst = src with a number in place of the first of each of eight values."""
+
+    dst: View
+    src: View
+    values: View
+    otherwise: float
 
 
 @dataclass(frozen=True)
