@@ -160,3 +160,27 @@ def test_an_operand_that_lies_turned_and_is_too_large_to_stay_is_turned_tile_by_
     kernel = einsum.compile(text, shapes={"D": d.shape, "I": i.shape}, dialect=dialect)
     assert "_block" not in kernel.source.replace("d_block", "")
     assert np.array_equal(kernel(d, i), d @ i.T)
+
+
+def test_groups_of_channels_lie_with_the_batch_on_partitions() -> None:
+    spec = """
+    M[n, c // 4] = X[n, c, p] / (4 * P)
+    D[n, c, p] = X[n, c, p] - M[n, c // 4]
+    V[n, c // 4] = D[n, c, p]**2 / (4 * P)
+    Y[n, c, p] = D[n, c, p] * rsqrt(V[n, c // 4] + 1e-5) * G[c]
+    """
+    kernel = einsum.compile(spec, sizes={"N": 4, "C": 128, "P": 64})
+    assert any("small operands along ranks that they lack" in c for c in kernel.changes)
+    assert not any("PLANNED ANOTHER WAY" in c for c in kernel.changes)
+    rng = np.random.default_rng(0)
+    x, g = rng.normal(size=(4, 128, 64)).astype("f4"), rng.normal(size=128).astype("f4")
+    groups = x.reshape(4, 32, 256).astype(float)
+    groups = (groups - groups.mean(-1, keepdims=True)) / np.sqrt(groups.var(-1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(kernel(X=x, G=g), groups.reshape(x.shape) * g[:, None], atol=1e-5)
+
+
+def test_a_mean_between_products_keeps_no_matrices_apart() -> None:
+    spec = "Z[i, j, z] = sum(mean(A[s, i, c] * B[s, j, d], s) * W[c, d, z], c, d)"
+    sizes = {"S": 64, "I": 32, "J": 32, "C": 16, "D": 16, "Z": 32}
+    kernel = einsum.compile(spec, sizes=sizes, dtypes="bfloat16")
+    assert any(c.startswith("products between products as matrices") for c in kernel.changes)

@@ -154,3 +154,12 @@ def test_an_input_that_nothing_reads_crosses_no_memory() -> None:
     spec = {"einsum": {"declaration": declaration, "expressions": ["Z[m, n] = A[m, n] ;; M exp"]}}
     kernel = einsum.compile(spec, sizes={"M": 256, "N": 512})
     assert kernel.roofline.bytes == 2 * 256 * 512 * 4
+
+
+def test_a_comparison_of_one_reader_rules_nothing_out_for_another() -> None:
+    def tensor_ns(mask: str) -> float:
+        text = f"S[i, j] = A[i, d] * B[j, d]\nM[i] = max(S[i, j], j)\nD[i] = sum(S[i, j]{mask}, j)"
+        kernel = einsum.compile(text, sizes={"I": 256, "J": 256, "D": 64}, outputs=["M", "D"])
+        return kernel.roofline.times_ns["tensor"]
+
+    assert tensor_ns(" if j <= i else 0") == tensor_ns("") > 0

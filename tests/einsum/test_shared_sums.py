@@ -70,3 +70,34 @@ def test_a_number_times_a_number_of_all_rows_scales_them() -> None:
     Z[i, j] = 0.5 * A[] * X[i, j]"""
     kernel = einsum.compile(spec, shapes={"X": x.shape}, outputs=["Z"])
     assert np.array_equal(kernel(X=x), 0.5 * x.sum() * x)
+
+
+def test_one_value_that_a_comparison_leaves_is_computed_alone() -> None:
+    a, b = whole_numbers(150, 20), whole_numbers(150, 20)
+    spec = """S[i, j] = A[i, d] * B[j, d]
+    Y[i] = sum(S[i, j] if j == i else 0, j)"""
+    kernel = einsum.compile(spec, shapes={"A": a.shape, "B": b.shape}, outputs=["Y"])
+    # the dot product of each pair of rows, no matrix of all
+    assert "nc_matmul" not in kernel.source
+    assert np.array_equal(kernel(A=a, B=b), (a * b).sum(1))
+
+
+def test_a_comparison_that_leaves_none_in_some_rows_stays() -> None:
+    x = whole_numbers(40, 40)
+    kernel = einsum.compile("Y[i] = sum(X[i, j] if j == i - 1 else 0, j)", shapes={"X": x.shape})
+    assert np.array_equal(kernel(X=x), [0, *np.diag(x, -1)])
+
+
+def test_a_total_of_tiles_of_several_blocks_adds_to_those_before() -> None:
+    u, v = (
+        np.random.default_rng(n).normal(size=(s, 64)).astype(np.float32) / 8 for n, s in ((0, 256), (1, 512))
+    )
+    spec = """L[i, j] = U[i, d] * V[j, d]
+    C[j] = max(L[i, j], i)
+    E[j] = log(sum(exp(L[i, j] - C[j]), i)) + C[j]
+    Z[] = sum(E[j], j)"""
+    kernel = einsum.compile(spec, shapes={"U": u.shape, "V": v.shape}, outputs=["Z"])
+    assert any("share loops over j in tiles of 256" in c for c in kernel.changes)
+    assert not any("PLANNED ANOTHER WAY" in c for c in kernel.changes)
+    # 512 logarithms, each within 1e-5
+    assert abs(float(np.ravel(kernel(U=u, V=v))[0]) - np.log(np.exp(u @ v.T).sum(0)).sum()) < 1e-2

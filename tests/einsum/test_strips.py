@@ -24,10 +24,10 @@ Z[w, i, h, f] = A[w, i, h, f] . D[w, h, i] ;; M binary(divide)
 
 @pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
 def test_windows_of_attention_in_strips_have_the_values_of_numpy(dialect: str) -> None:
-    sizes = {"W": 64, "H": 4, "I": 49, "J": 49, "E": 32, "F": 32}
+    sizes = {"W": 24, "H": 4, "I": 49, "J": 49, "E": 32, "F": 32}
     kernel = einsum.compile(WINDOWS, sizes=sizes, dialect=dialect)
     rng = np.random.default_rng(0)
-    q, k, v = (rng.standard_normal((64, 4, 49, 32), np.float32) for _ in range(3))
+    q, k, v = (rng.standard_normal((24, 4, 49, 32), np.float32) for _ in range(3))
     scores = np.exp(np.einsum("whie,whje->whij", q, k).astype(np.float64))
     expected = np.einsum("whij,whjf->wihf", scores / scores.sum(-1, keepdims=True), v)
     assert np.allclose(kernel(q, k, v), expected, atol=1e-4)
@@ -137,3 +137,16 @@ def test_products_of_small_matrices_on_vector_engine_are_read_by_what_follows() 
     named = {"R": r, "V": v, "J": j, "W": w}
     expected = np.einsum("bixy,ioxy->boxy", r, v) - np.einsum("bixy,ioxy->boxy", j, w)
     assert np.array_equal(kernel(**named), expected)
+
+
+def test_heads_are_taken_together_with_the_blocks_of_each() -> None:
+    text = "Z[h, q, e] = sum(softmax(sum(Q[h, q, d] * K[h, k, d], d), k) * V[h, k, e], k)"
+    q, k, v = (np.random.default_rng(n).normal(size=s).astype("f4") / 4
+               for n, s in enumerate([(6, 256, 32), (6, 150, 32), (6, 150, 24)]))  # fmt: skip
+    kernel = einsum.compile(text, shapes={"Q": q.shape, "K": k.shape, "V": v.shape})
+    together = [c for c in kernel.changes if c.endswith("together, part by part")]
+    assert any(" of q " in c for c in together)
+    assert any(" of h" in c for c in together)
+    scores = np.exp(np.einsum("hqd,hkd->hqk", q, k).astype(float))
+    wanted = np.einsum("hqk,hke->hqe", scores / scores.sum(-1, keepdims=True), v)
+    np.testing.assert_allclose(kernel(Q=q, K=k, V=v), wanted, atol=1e-5)

@@ -32,6 +32,7 @@ from .chain import blocks_ns
 from .language.ast import Cascade, Condition, Einsum, Iterate, block_extent
 from .language.operators import OPERATORS
 from .plan.normal import normal
+from .rewrite.diagonals import with_diagonals
 from .rewrite.filters import with_sums_over_filters
 
 # What may bind a cascade, as reports name it. psum is shared out best; vectors are multiplied with matrices
@@ -74,7 +75,7 @@ class Roofline:
 def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> Roofline:
     """The roofline of a cascade whose ranks have extents."""
     times = dict.fromkeys(RESOURCES, 0.0)
-    cascade = with_sums_over_filters(cascade)
+    cascade = with_sums_over_filters(with_diagonals(cascade))
     read = {tensor for einsum in cascade.einsums for tensor in einsum.reads}
     moved = (*(name for name in cascade.inputs if name in read), *cascade.outputs)
     total = sum(_bytes_moved(cascade, name, dtypes) for name in moved)
@@ -113,7 +114,7 @@ def _turned(cascade: Cascade) -> list[tuple[Einsum, Iterate | None]]:
     found = {}
     for reader, tensor in ((r, t) for r in readers for t in r.reads if t in made):
         einsum, block = made[tensor]
-        needed = _dependences(cascade, einsum)
+        needed = dependences(cascade, einsum)
         if any(
             other.name in needed
             and other.reduce_op not in ("", "add")
@@ -179,7 +180,7 @@ def _read_again(cascade: Cascade, block: Iterate, dtypes: Mapping[str, str], mac
             for matrix, vector in (tuple(reads), tuple(reads)[::-1])
             if matrix in cascade.inputs and turn not in reads[matrix].variables
             and len({*reads[matrix].variables}) == len(reads[matrix].indices)
-            and any(einsum.name in _dependences(cascade, e) for e in block.body if e.name == vector)
+            and any(einsum.name in dependences(cascade, e) for e in block.body if e.name == vector)
         }  # fmt: skip
     room = machine["sbuf_physical_bytes_per_partition"] + machine.psum_bytes_per_partition
     left = sum(_bytes_moved(cascade, m, dtypes) for m in matrices) - int(room * machine["partitions"])
@@ -202,7 +203,7 @@ def _vector_rate(machine: Machine, narrow: bool) -> float:
     return float(max(columns, moving) * machine["tensor_clock_ghz"] + on_lanes)
 
 
-def _dependences(cascade: Cascade, einsum: Einsum) -> set[str]:
+def dependences(cascade: Cascade, einsum: Einsum) -> set[str]:
     """Tensors that an Einsum reads, directly or not."""
     found, open_ = set(einsum.reads), set(einsum.reads)
     while open_:
@@ -253,10 +254,22 @@ def _points(cascade: Cascade, einsum: Einsum, block: Iterate | None) -> float:
 
 
 def _share(cascade: Cascade, einsum: Einsum) -> float:
-    """The part of an Einsum's points, at least, that comparisons of indices keep, if all are about them."""
-    masks = [e for e in cascade.einsums if e.condition is not None]
-    known = {e.condition: e for e in masks if e.condition and {*e.condition.variables} <= {*einsum.variables}}
-    return max(0.0, 1.0 - sum(1.0 - _kept(cascade, e, c) for c, e in known.items() if c is not None))
+    """The part of an Einsum's points, at least, that comparisons of indices keep on some way to an output."""
+    known = {e.condition: e for e in cascade.einsums if e.condition is not None}
+    known = {c: e for c, e in known.items() if {*c.variables} <= {*einsum.variables}}
+    if not known:
+        return 1.0
+    before = {einsum.name, *dependences(cascade, einsum)}
+    own = frozenset(c for c in known if any(e.condition == c and e.name in before for e in cascade.einsums))
+    ways = open_ = {(einsum.name, own)}
+    while open_:
+        steps = ((e, asked) for e in cascade.einsums for name, asked in open_ if name in e.reads)
+        open_ = {(e.name, asked | {c for c in (e.condition,) if c in known}) for e, asked in steps} - ways
+        ways = ways | open_
+    gone = [
+        sum(1.0 - _kept(cascade, known[c], c) for c in asked) for n, asked in ways if n in cascade.outputs
+    ]
+    return max(0.0, 1.0 - min(gone, default=0.0))
 
 
 def _kept(cascade: Cascade, einsum: Einsum, condition: Condition) -> float:

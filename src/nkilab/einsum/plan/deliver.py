@@ -151,6 +151,11 @@ def _copied(ctx: Context, view: View, place: View, tile: Storage) -> None:
 def _transposed(ctx: Context, result: Want, view: View, tile: Storage) -> None:
     """A tile to where it lies the other way round."""
     source, q = in_sbuf(ctx, view, tile.buffer.dtype), tile.part_variable(result.access)
+    axes = [result.access.axis_of(v) if v else None for v in (result.part, result.free)]
+    if q and result.spans[q].is_point and axes == sorted(a for a in axes if a is not None):
+        # rows of the nest follow each other in one row of the tile
+        ctx.build.add(nodes.Move(tile.place(positions(result.access, result.spans)), source))
+        return
     if (not q and _columns(result).most > 1) or (q and not result.spans[q].is_point and q != result.free):
         raise UnreachableError(
             f"{result.access.tensor} lies with {q or 1} on the partitions and is computed with {result.part}"

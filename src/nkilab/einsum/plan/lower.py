@@ -95,7 +95,7 @@ class Planning:
         partitions, picker = int(self.machine["partitions"]), Picker(knobs, is_rewrite=True)
         held, reasons = self.scans, self.reasons
         if not self.given.is_watched:
-            held = rewritten_by(picker, held, partitions, self.machine)
+            held = rewritten_by(picker, _deferred(held, self.dtypes), partitions, self.machine)
             reasons = [*reasons, *beyond_decays(self.scans, held, partitions)]
             held = rewritten(held, self.dtypes, self.machine)
         form = normal(held, partitions, self.given.plain, machine=self.machine, picker=picker)
@@ -106,6 +106,9 @@ class Planning:
 
 def rewritten(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> Cascade:
     """A cascade with the same results that is faster to compute."""
+    return turned_once(_deferred(cascade, dtypes), dtypes, machine)
+
+
+def _deferred(cascade: Cascade, dtypes: Mapping[str, str]) -> Cascade:
     # float16 has no room for what a factor has yet to make smaller
-    held = cascade if "float16" in dtypes.values() else deferred(cascade)
-    return turned_once(held, dtypes, machine)
+    return cascade if "float16" in dtypes.values() else deferred(cascade)

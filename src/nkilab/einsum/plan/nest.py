@@ -395,7 +395,8 @@ class Nest:
     def begun(self, einsum: Einsum) -> Partial:
         """Make the place of a sum before the loops that it runs over."""
         looped = [v for v in einsum.reduced if not self.is_settled(v)]
-        is_single = all(self.spans[v].most <= self.choice.block(v) for v in looped) and not self.is_late
+        is_single = all(self.spans[v].most <= self.choice.block(v) for v in looped)
+        is_single &= not (self.is_late or running(einsum, self.outer))
         direct = None if self.is_late else self.direct_sum(einsum)
         hint = f"{einsum.name.lower()}_{'sum' if einsum.reduce_op == 'add' else einsum.reduce_op[:3]}"
         with self.ctx.outside(einsum.name if running(einsum, self.outer) else "", self.outer):

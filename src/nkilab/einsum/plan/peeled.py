@@ -1,26 +1,36 @@
-"""Sums that their first value begins: short loops over wide tiles add to no zeros."""
+"""Turns apart from their loops: the first, which begins a sum without zeros, and the last, if it has less.
+
+Short loops over wide tiles add to no zeros. Ragged loops inside even ones leave their last turn behind them:
+where each turn of the loop around has tiles of one size, its transfers are one, and its turns go together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
 from ..language.operators import OPERATORS
 from ..room import views_of
 from ..tree import nodes
-from ..tree.expr import ZERO, Expr, expr, name_of
-from ..tree.nodes import Alloc, Combine, Copy, Fill, Loop, Scale, ScaleCombine, Statement, Tally, View
+from ..tree.expr import ZERO, Atom, Expr, expr, name_of
+from ..tree.nodes import Alloc, Combine, Copy, Fill, Loop, MatMul, Scale, ScaleCombine, Statement, Tally, View
 from ..tree.rewrite import Change, copied
+from .context import Context
 
 # iterations of a loop, and statements of one, at most; elements per partition of a sum, at least
 MOST_TRIPS, MOST_STATEMENTS, FEWEST_ELEMENTS = 8, 4, 256
+# statements of a ragged loop, at most
+MOST_RAGGED = 60
 
 
-def peeled(kernel: nodes.Kernel) -> nodes.Kernel:
-    """A kernel whose sums begin with their first value, changed in place."""
+def peel(kernel: nodes.Kernel, ctx: Context) -> None:
+    """Change a kernel in place."""
     _peel(kernel.body)
-    return kernel
+    ways, loops = ("behind their loops", "in them"), nodes.walked(kernel.body)
+    is_ragged = any(_is_ragged(s) and not all(loop.count for loop in around) for s, around in loops)
+    if is_ragged and ctx.pick("ragged turns", ways, costs=(1.0, 1.9)) == ways[0]:
+        without_ragged_turns(kernel.body, ctx.build.fresh)
 
 
 def _peel(body: list[Statement]) -> None:
@@ -79,15 +89,59 @@ def _apart(loop: Loop, total: View) -> Iterator[Statement]:
 
 
 def _at(loop: Loop, at: Expr, total: View | None) -> Iterator[Statement]:
-    """One iteration, with tiles of its own; that which begins a sum if one is given."""
-    copies = {id(s.buffer): replace(s.buffer) for s in nodes.statements(loop.body) if isinstance(s, Alloc)}
-
-    def view(old: View) -> View:
-        return replace(old, buffer=copies.get(id(old.buffer), old.buffer))
-
-    for s in copied(loop.body, Change({loop.variable: at}, view, copies)):
+    """One iteration; that which begins a sum if one is given."""
+    for s in _turn(loop, {loop.variable: at}, str):
         if total is not None and isinstance(s, Loop):
             yield from _apart(s, total)
         else:
             first = _begun(s, total) if total is not None else None
             yield s if first is None else first[0]
+
+
+def _turn(loop: Loop, names: Mapping[Atom, Expr], called: Callable[[str], str]) -> list[Statement]:
+    """What one iteration does, with tiles of its own."""
+    tiles = [s.buffer for s in nodes.statements(loop.body) if isinstance(s, Alloc)]
+    own = {id(b): replace(b, name=called(b.name)) for b in tiles}
+    change = Change(names, lambda view: replace(view, buffer=own.get(id(view.buffer), view.buffer)), own)
+    return copied(loop.body, change)
+
+
+def without_ragged_turns(body: list[Statement], fresh: Callable[[str], str], is_inside: bool = False) -> None:
+    """Change the loops of a body, the innermost first; tiles of last turns have new names."""
+    for loop in [s for s in body if isinstance(s, Loop)]:
+        without_ragged_turns(loop.body, fresh, is_inside or not loop.count)
+        if is_inside and _is_ragged(loop):
+            place = next(n for n, s in enumerate(body) if s is loop)
+            body[place : place + 1] = _even(loop, fresh)
+
+
+def _is_ragged(loop: Statement) -> bool:
+    """Whether a statement is a loop of which only a known last turn has fewer elements."""
+    if not isinstance(loop, Loop) or loop.count is None or loop.total is not None or not loop.most_count:
+        return False
+    is_known = loop.count.names <= {loop.variable} and expr(loop.trips).value is not None
+    return is_known and len([*nodes.statements(loop.body)]) <= MOST_RAGGED
+
+
+def _even(loop: Loop, fresh: Callable[[str], str]) -> Iterator[Statement]:
+    """The full turns of a ragged loop, and the last one."""
+    trips, full = expr(loop.trips).value or 0, expr(loop.most_count)
+    yield from [nodes.Comment(loop.comment)] if loop.comment else []
+    if trips > 2:
+        body = copied(loop.body, Change({loop.count_name: full}, lambda view: view, {}))
+        yield replace(loop, trips=trips - 1, body=body, count_name="", count=None, comment="")
+    else:
+        yield from _added(_turn(loop, {loop.variable: ZERO, loop.count_name: full}, str), loop, True)
+    last: dict[Atom, Expr] = {loop.variable: expr(trips - 1), loop.count_name: expr(loop.last_count({}))}
+    yield from _added(_turn(loop, last, fresh), loop, False)
+
+
+def _added(body: list[Statement], loop: Loop, is_first: bool) -> Iterator[Statement]:
+    """A turn outside of its loop, whose products add to those of the turns before."""
+    for s in body:
+        if isinstance(s, Loop):
+            s = replace(s, body=[*_added(s.body, loop, is_first)])
+        elif isinstance(s, MatMul) and loop.variable in s.over:
+            over = tuple(v for v in s.over if v != loop.variable)
+            s = replace(s, over=over, is_begun=s.is_begun or not is_first)
+        yield s

@@ -46,6 +46,13 @@ def _in_lanes(cascade: Cascade, partitions: int) -> Cascade:
     return cascade if parted is joined else parted
 
 
+def _in_parts(cascade: Cascade, _: int) -> Cascade:
+    """Axes in parts, and small operands along what then stands beside these; where both can be."""
+    parted = with_split_ranks(cascade)
+    repeated = with_repeated_operands(parted) if parted is not cascade else parted
+    return cascade if repeated is parted else repeated
+
+
 def _as_matrices(
     cascade: Cascade, partitions: int, machine: Machine | None = None, picker: Picker | None = None
 ) -> Cascade:
@@ -69,6 +76,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "results of windows with their rows last": lambda cascade, _: with_windows_last(cascade),
     "few rows in parts, one for each lane": _in_lanes,
     "axes in the parts that indices name": lambda cascade, _: with_split_ranks(cascade),
+    "axes in such parts, small operands along ranks that they lack": _in_parts,
     "what products read in parts as matrices": with_matrices_before_products,
     "products between products as matrices": _as_matrices,
     "ranks that windows keep apart as one behind them": with_views,

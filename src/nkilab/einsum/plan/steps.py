@@ -29,7 +29,7 @@ from .homes import Homes, state_of
 from .knobs import Knobs
 from .nest import Nest
 from .normal import why_left_out
-from .peeled import peeled
+from .peeled import peel
 from .pipeline import pipelined
 from .product import is_batch, product_of, products_for, together
 from .reach import beyond_edges
@@ -129,7 +129,7 @@ class Lowering:
         is_given = self.ctx.given.is_watched
         if not is_given:
             self.ctx.choices.extend(without_ruled_out(kernel, self.ctx.lanes, self.ctx.build.fresh))
-            peeled(kernel)
+            peel(kernel, self.ctx)
         self.take_names(kernel)
         ways = ("together", "turn by turn")
         if self.ctx.pick("transfers of several turns", ways, costs=(1.0, 1.9)) == "together":

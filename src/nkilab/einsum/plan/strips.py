@@ -20,8 +20,8 @@ from ..tree.expr import expr, name_of
 from ..tree.rewrite import Change, copied
 from .pipeline import Unit, are_in_order, is_summed_over, local_to, state_of, units_of
 
-# turns of a strip that are judged, and turns that are looked at to do so
-SIZES, TURNS = (8, 4, 2), 16
+# turns of a strip at most, and turns that are looked at to judge one
+MOST, TURNS = 8, 16
 # part of the time of a loop that strips may take at most, to be worth a longer kernel
 WORTH = 0.85
 # nanoseconds that one engine waits for another
@@ -96,7 +96,7 @@ class Strips:
         """Turns of a strip and the part of the time that it takes, the least first; none above `WORTH`."""
         trips = expr(self.loop.trips).value or 1
         plain = self.time(1, min(trips, TURNS))
-        sizes = [n for n in SIZES if trips % n == 0 and trips >= n]
+        sizes = [n for n in range(min(MOST, trips), 1, -1) if trips % n == 0]
         judged = sorted((self.time(n, min(trips, TURNS)), n) for n in sizes)
         yield from ((n, ns / plain) for ns, n in judged if ns < WORTH * plain)
 
@@ -173,11 +173,15 @@ def in_strips(
 
     def changed(body: list[nodes.Statement]) -> None:
         for loop in [s for s in body if isinstance(s, nodes.Loop)]:
-            if not taken(loop, next(n for n, s in enumerate(body) if s is loop), body):
+            inner = list(loop.body)
+            if not taken(loop, body):
                 changed(loop.body)
+            # turns whose inner loop is in parts now have more parts themselves
+            if loop.body != inner:
+                taken(loop, body)
 
-    def taken(loop: nodes.Loop, place: int, body: list[nodes.Statement]) -> bool:
-        strips = Strips(loop, hardware)
+    def taken(loop: nodes.Loop, body: list[nodes.Statement]) -> bool:
+        strips, place = Strips(loop, hardware), next(n for n, s in enumerate(body) if s is loop)
         sizes = list(strips.best()) if strips.is_free else []
         before = buffers_that_fit(kernel, hardware.machine) if sizes else []
         plain = list(body)

@@ -103,8 +103,8 @@ def viewing(cascade: Cascade, partitions: int, apart: Set[str], *, is_before: bo
 
 
 def _is_made(tensor: str, cascade: Cascade) -> bool:
-    """Whether a rewrite has made a tensor, other than as a part of a product."""
-    return tensor in cascade.derived and cascade.derived[tensor].kind is not Kind.PART
+    """Whether a rewrite has made a tensor, other than as a part of a product, or a sum without a factor."""
+    return tensor in cascade.derived and cascade.derived[tensor].kind not in (Kind.PART, Kind.SUM)
 
 
 def _apart(cascade: Cascade) -> set[str]:

@@ -48,5 +48,5 @@ def _replaced(value: object, change: Change) -> Any:
 
 def view_of(view: View, change: Change) -> View:
     """A view with a change made."""
-    parts = {name: _replaced(getattr(view, name), change) for name in ("index", "repeat", "turn")}
+    parts = {name: _replaced(getattr(view, name), change) for name in ("index", "repeat", "order", "turn")}
     return change.view(replace(view, **parts))
