@@ -332,10 +332,9 @@ class _Chunks:
         same = self.add("blocks", (begin, self.at(begin, row=self.column)), "equal")
         later = self.at(same, size=Affine(((self.level, 1),), 1))
         joins = self.add("joins", (later, self.at(same, size=self.level)), "subtract")
-        inverse = self.at(same, size=Affine())
+        parts, inverse = self.add("parts", (matrix, joins), "multiply"), self.at(same, size=Affine())
         for n in range(levels):
-            at = self.at(joins, level=Affine(constant=n))
-            part: Operand = self.add("part", (matrix, at), "multiply")
+            part = self.at(parts, level=Affine(constant=n))
             # rows of what is multiplied last need no others, so that nothing beyond float32 leaves its row
             if n:
                 inverse = self.finite(inverse)
