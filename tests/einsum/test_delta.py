@@ -74,7 +74,8 @@ def test_a_triangular_system_adds_what_turn_after_turn_adds(text: str) -> None:
     scans, inputs = _scans(text, "O", "U"), _inputs()
     chunks = with_chunks(scans, 128)
     # 96 turns are 2 chunks of 48, which no power of 2 divides
-    assert [s.variable for s in chunks.blocks] == ["t_chunk"] and chunks.sizes["T_CHUNK"] == 2
+    assert [s.variable for s in chunks.blocks] == ["t_chunk"]
+    assert chunks.sizes["T_CHUNK"] == 2
     assert chunks.outputs == scans.outputs
     results = _evaluated(chunks, inputs)
     outputs, added = _turn_after_turn(inputs, text is GATED)
@@ -88,7 +89,8 @@ def test_turns_before_a_state_without_end_are_right() -> None:
     with np.errstate(all="ignore"):
         outputs, _ = _turn_after_turn(inputs, False)
         results = _evaluated(chunks, inputs)["O"]
-    assert np.isfinite(outputs[:3]).all() and not np.isfinite(outputs[12:]).any()
+    assert np.isfinite(outputs[:3]).all()
+    assert not np.isfinite(outputs[12:]).any()
     np.testing.assert_allclose(results[:3], outputs[:3], rtol=1e-6)
 
 
