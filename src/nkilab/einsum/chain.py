@@ -20,7 +20,7 @@ from ..tiles.dtypes import DTYPES
 from ..tiles.tile import compact_strides, layout
 from .language.ast import Access, Affine, Cascade, Einsum, Iterate, block_extent
 from .plan.normal import live
-from .rewrite.chunks import is_chunked
+from .rewrite.chunks import is_chunked, is_delta
 from .rewrite.recurrences import with_scans
 
 # operators of one instruction
@@ -44,7 +44,7 @@ def blocks_ns(cascade: Cascade, machine: Machine, passes: float) -> tuple[float,
     total, chunked, needed = {"scan": 0.0, "chain": 0.0}, set[str](), live(distributed)[0]
     for block in cascade.blocks:
         own = [e for e in scans if e.name in {b.name for b in block.body}]
-        if own and all(is_chunked(e, needed) for e in own):
+        if (own and all(is_chunked(e, needed) for e in own)) or (not own and is_delta(block, cascade)):
             chunked.add(block.variable)
             continue
         stepped = block_extent(block, cascade) * _turn_ns(block, cascade, machine, passes)

@@ -101,7 +101,6 @@ class Timed:
         self.plan = self.built(knobs)
         if knobs.picks or len(self.plan[1].cascade.einsums) > MOST_PLANNED:
             return self.plan
-        self.most = max(FEWEST_PLANS, MOST_PLANNED // len(self.plan[1].cascade.einsums))
         self.plans, self.faults, self.late = dict[Knobs, Plan | None](), list[str](), dict[str, Change]()
         self.begin(set())
         notes, tried = list[str](), list[str]()
@@ -120,7 +119,8 @@ class Timed:
         return self.plan
 
     def begin(self, seen: set[str]) -> None:
-        """Begin to compare the plan with others."""
+        """Begin to compare the plan with others; one of many Einsums with few."""
+        self.most = max(FEWEST_PLANS, MOST_PLANNED // len(self.plan[1].cascade.einsums))
         self.seen, self.known = seen, dict[Measure, float]()
         self.budget = MOST_STATEMENTS - run_by(self.plan[0].body)
 

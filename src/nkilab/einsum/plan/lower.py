@@ -54,8 +54,8 @@ class Planning:
         is_free = not any(given.instruction(e.name) for e, block in cascade.walk() if block is not None)
         cascade, left_out = inlined(cascade) if is_free and not given.is_watched else (cascade, [])
         self.cascade = cascade if given.is_watched else with_diagonals(cascade)
-        self.scans, reasons = with_scans(self.cascade) if is_free else (self.cascade, [])
-        self.reasons = [*left_out, *reasons]
+        self.scans, self.stepwise = with_scans(self.cascade) if is_free else (self.cascade, dict[str, str]())
+        self.left_out = left_out
         self.known: list[tuple[Picker, Cascade, list[str]]] = []
         self.lowering = partial(
             Lowering, self.cascade, dtypes=dtypes, hardware=self.hardware, name=name, title=title
@@ -93,11 +93,13 @@ class Planning:
             if known[0].decides_alike(knobs):
                 return known
         partitions, picker = int(self.machine["partitions"]), Picker(knobs, is_rewrite=True)
-        held, reasons = self.scans, self.reasons
+        held, risks = self.scans, list[str]()
         if not self.given.is_watched:
             held = rewritten_by(picker, _deferred(held, self.dtypes), partitions, self.machine)
-            reasons = [*reasons, *beyond_decays(self.scans, held, partitions)]
+            risks = beyond_decays(self.scans, held, partitions)
             held = rewritten(held, self.dtypes, self.machine)
+        stepwise = (why for state, why in self.stepwise.items() if state in held.written)
+        reasons = [*self.left_out, *stepwise, *risks]
         form = normal(held, partitions, self.given.plain, machine=self.machine, picker=picker)
         form = form if self.given.is_watched else with_shared_names(form)
         self.known.append((picker, form, reasons))

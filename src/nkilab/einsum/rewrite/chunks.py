@@ -19,9 +19,13 @@ from functools import cached_property
 from ..language.additions import Additions
 from ..language.ast import Cascade, Einsum, Iterate, Recurrence, Step, Tensor
 from ..language.indices import Access, Affine, Operand, Position, Scalar, plain
+from .decays import is_decay
+from .delta import Delta, delta_of
 
 # turns of a chunk at least
 FEWEST_TURNS = 16
+# turns of a chunk at most whose sums are solved: twice as many take one more level, and no less time
+MOST_SOLVED = 64
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,41 @@ class _Form:
 
 def with_chunks(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade, every Einsum of which is needed, with recurrences in chunks where they can be."""
+    for delta, form in (d for block in cascade.blocks if (d := _delta_form(block, cascade)) is not None):
+        other = _in_chunks(delta.cascade, form, partitions, delta)
+        tensors = {name: t for name, t in other.tensors.items() if name != delta.read}
+        is_made = other is not delta.cascade
+        cascade = replace(other, tensors=tensors, outputs=cascade.outputs) if is_made else cascade
     for form in (f for e in cascade.einsums if (f := _form_of(e, cascade)) is not None):
-        assert form.scan.recurrence is not None
-        turns = cascade.extent(form.scan.recurrence.variable, form.scan)
-        length = max(n for n in range(1, min(partitions, turns) + 1) if turns % n == 0)
-        cascade = _Chunks(cascade, form, length).cascade() if FEWEST_TURNS <= length < turns else cascade
+        cascade = _in_chunks(cascade, form, partitions)
     return cascade
+
+
+def _in_chunks(cascade: Cascade, form: _Form, partitions: int, delta: Delta | None = None) -> Cascade:
+    """The cascade with a recurrence in chunks, if it has enough turns that many divide."""
+    assert form.scan.recurrence is not None
+    turns = cascade.extent(form.scan.recurrence.variable, form.scan)
+    most = min(partitions, turns, turns if delta is None else MOST_SOLVED)
+    length = max(n for n in range(1, most + 1) if turns % n == 0)
+    return _Chunks(cascade, form, length, delta).cascade() if FEWEST_TURNS <= length < turns else cascade
+
+
+def _delta_form(block: Iterate, cascade: Cascade) -> tuple[Delta, _Form] | None:
+    """A block as the delta rule, in a form that chunks have; None for others."""
+    if (delta := delta_of(block, cascade)) is None:
+        return None
+    forms = (f for e in delta.cascade.einsums if (f := _form_of(e, delta.cascade)) is not None)
+    last, reader = delta.chain[-1].output, delta.reader
+    form = next((f for f in forms if last in f.factors and reader in f.readers), None)
+    if form is None or not is_decay(form.scan.operands[0], delta.cascade):
+        return None
+    readers = tuple(e for e in form.readers if e is not reader)
+    return delta, replace(form, readers=readers, gone=(*form.gone, *delta.chain))
+
+
+def is_delta(block: Iterate, cascade: Cascade) -> bool:
+    """Whether products may compute a block, turns of which add what they read of their state."""
+    return _delta_form(block, cascade) is not None
 
 
 def is_chunked(scan: Einsum, cascade: Cascade) -> bool:
@@ -106,8 +139,8 @@ def _reads_sums(einsum: Einsum, states: Sequence[Access], turn: str) -> bool:
 class _Chunks:
     """Writes one recurrence in chunks."""
 
-    def __init__(self, cascade: Cascade, form: _Form, length: int) -> None:
-        self.source, self.form, self.length = cascade, form, length
+    def __init__(self, cascade: Cascade, form: _Form, length: int, delta: Delta | None) -> None:
+        self.source, self.form, self.length, self.delta = cascade, form, length, delta
         self.added, self.scan = Additions(cascade), form.scan
         assert self.scan.recurrence is not None
         self.turn = self.scan.recurrence.variable
@@ -122,43 +155,54 @@ class _Chunks:
         states = (ranks["CHUNKS"], *(self.ranks[v] for v in self.lanes))
         self.states = self.added.unused(f"{self.scan.name}_states")
         self.added.tensors[self.states] = Tensor(self.states, states)
+        self.ahead, self.body = list[Einsum](), list[Einsum]()
+        self.solution: Operand | None = None
 
     def state(self, later: int = 0) -> Access:
         """The state before a chunk, or one later."""
         return Access(self.states, (Affine(((self.chunk, 1),), later), *plain(self.lanes)))
 
-    def einsum(
-        self, hint: str, operands: Sequence[Operand], of: str, *, summed: Sequence[str] = (), kind: str = "",
-        along: Sequence[str] = (),
-    ) -> tuple[Einsum, Access]:  # fmt: skip
-        """An Einsum of operands whose result is a new tensor: summed over variables, or along rows.
+    def add(
+        self, hint: str, operands: Sequence[Operand], of: str = "", *, summed: Sequence[str] = (),
+        along: Sequence[str] = (), recurrence: Recurrence | None = None,
+    ) -> Access:  # fmt: skip
+        """Add an Einsum of operands, whose result is a new tensor, to what a chunk computes, or before all.
 
         It has the same values along variables that no operand has.
         """
         known = {v for o in operands for v in o.variables if v not in summed} | {*along}
-        known |= {self.row} if kind else set()
+        known |= {recurrence.variable} if recurrence is not None else set()
         inner = [v for v in (self.row, self.column) if v in known]
         variables = [v for v in (self.chunk, *self.ranks) if v in known and v not in inner]
         variables = [*dict.fromkeys(variables), *inner]
         name = self.added.unused(f"{self.scan.name}_{hint}")
         self.added.tensors[name] = Tensor(name, tuple(self.ranks[v] for v in variables))
-        recurrence = Recurrence(self.row, kind, op0="multiply", op1="add") if kind else None
         output = Access(name, plain(variables))
         einsum = Einsum(output, tuple(operands), of, "add" if summed else "", recurrence=recurrence)
-        return replace(einsum, place=self.scan.place), output
+        steps = self.body if self.chunk in einsum.variables else self.ahead
+        steps.append(replace(einsum, place=self.scan.place))
+        return output
+
+    def early(self, last: Access) -> Access:
+        """What was added last, computed before all chunks."""
+        own = [e for e in self.body[-1:] if e.output == last]
+        self.ahead += own
+        self.body = self.body[: len(self.body) - len(own)]
+        return last
+
+    def along_rows(self, kind: str) -> Recurrence:
+        """A scan over the rows of a chunk, or what stands a row before."""
+        return Recurrence(self.row, kind, op0="multiply", op1="add")
 
     def one(self, hint: str, factors: Sequence[Operand]) -> Operand:
         """The product of factors, computed before all chunks."""
-        if len(factors) == 1:
-            return factors[0]
-        step, product = self.einsum(hint, factors, "multiply")
-        self.ahead.append(step)
-        return product
+        return factors[0] if len(factors) == 1 else self.add(hint, factors, "multiply")
 
     @cached_property
     def factors(self) -> tuple[Operand, Operand]:
         """What a turn adds to the state, as the product of what has what is summed, and of the rest."""
-        summed = {v for e in self.form.readers for v in e.reduced}
+        readers = (*self.form.readers, *((self.delta.reader,) if self.delta else ()))
+        summed = {v for e in readers for v in e.reduced}
         keys = [f for f in self.form.factors if summed & {*f.variables}]
         values = [f for f in self.form.factors if f not in keys]
         return self.one("keys", keys), self.one("values", values)
@@ -168,85 +212,143 @@ class _Chunks:
         turn = Affine(((self.chunk, self.length), (place, 1)))
         return operand.with_indices(lambda i: turn if i.plain == self.turn else i)
 
-    def last(self, operand: Operand) -> Operand:
-        """An operand at the last row of the chunk."""
-        at_end = Affine(constant=self.length - 1)
-        return operand.with_indices(lambda i: at_end if i.plain == self.row else i)
+    def at(self, operand: Operand, **places: Affine | str) -> Operand:
+        """An operand at other rows or columns of the chunk."""
+        new = {getattr(self, v): plain([i])[0] if isinstance(i, str) else i for v, i in places.items()}
+        return operand.with_indices(lambda i: i.replaced(new))
 
     def cascade(self) -> Cascade:
         """The cascade with the recurrence in chunks."""
-        every, decays = self.decays()
-        # of turns and turns there is much, which lies on chip for a chunk
-        body = [e for e in every if {self.chunk, self.row, self.column} <= {*e.variables}]
-        self.ahead = [e for e in every if e not in body]
-        body += [e for reader in self.form.readers for e in self.read(reader, decays)]
-        body += self.following(*decays[self.scan.name])
+        if self.delta is not None:
+            self.solve(self.delta)
+        for reader in self.form.readers:
+            self.read(reader)
+        self.follow()
         begun = Einsum(
             replace(self.state(), indices=(Affine(), *plain(self.lanes))), (self.scan.operands[2],)
         )
-        own: list[Step] = [*self.ahead, begun, Iterate(self.chunk, tuple(body), self.scan.place)]
+        own: list[Step] = [*self.ahead, begun, Iterate(self.chunk, tuple(self.body), self.scan.place)]
         if self.form.last is not None:
             end = replace(self.state(), indices=(Affine(constant=self.count), *plain(self.lanes)))
             own.append(replace(self.form.last, operands=(end,), recurrence=None, text=""))
+        place = (self.scan, *self.form.readers)[-1]
         steps: list[Step] = []
         for step in self.source.steps:
-            steps += own if step is self.form.readers[-1] else [] if step in self.form.gone else [step]
+            steps += own if step is place else [] if step in self.form.gone else [step]
         return self.added.applied(tuple(steps))
 
-    def decays(self) -> tuple[list[Einsum], dict[str, tuple[Access, Access | None]]]:
-        """How much of a turn is left at a later one, and of the state before, by the state that is read."""
-        decay, steps = self.placed(self.scan.operands[0], self.row), list[Einsum]()
+    @cached_property
+    def decays(self) -> tuple[Access, Access | None]:
+        """How much of a turn is left at a later one, and of the state before, if not all."""
+        decay, over = self.placed(self.scan.operands[0], self.row), self.along_rows("scan")
         if self.row in decay.variables:
             # for all chunks at once, with the rows of a chunk side by side, as scans take them
-            rows, decay = self.einsum("rows", (decay,), "")
-            steps.append(rows)
-        row, column = (Position(*plain([v])) for v in (self.row, self.column))
-        same, ones = self.einsum("same", (row, column), "equal")
-        left = self.einsum("decay", (decay, ones, Scalar()), "", kind="scan")
-        whole = self.einsum("whole", (decay, Scalar(), Scalar(value=1.0)), "", kind="scan")
-        before = (
-            self.einsum("decay_before", (left[1], Scalar()), "", kind="before"),
-            self.einsum("whole_before", (whole[1], Scalar(value=1.0)), "", kind="before"),
-        )
-        by_state = {"": before, self.scan.name: (left, whole)}
-        is_all = decay == Scalar(value=1.0)
-        steps += [same, *(e for pair in ((left, whole), before) for e, _ in pair[: 1 if is_all else 2])]
-        return steps, {name: (d[1], None if is_all else e[1]) for name, (d, e) in by_state.items()}
+            decay = self.early(self.add("rows", (decay,)))
+        ones = self.add("same", [Position(*plain([v])) for v in (self.row, self.column)], "equal")
+        # of turns and turns there is much, which lies on chip for a chunk
+        left = self.add("decay", (decay, ones, Scalar()), recurrence=over)
+        if decay == Scalar(value=1.0):
+            return left, None
+        whole = (decay, Scalar(), Scalar(value=1.0))
+        return left, self.early(self.add("whole", whole, recurrence=over))
 
-    def read(self, reader: Einsum, decays: dict[str, tuple[Access, Access | None]]) -> list[Einsum]:
-        """What a reader sums of a chunk: of its own turns, and of the state before it."""
+    @cached_property
+    def decays_before(self) -> tuple[Access, Access | None]:
+        """The same for what reads the state of the turn before."""
+        (left, whole), over = self.decays, self.along_rows("before")
+        before = self.add("decay_before", (left, Scalar()), recurrence=over)
+        if whole is None:
+            return before, None
+        one = Scalar(value=1.0)
+        return before, self.early(self.add("whole_before", (whole, one), recurrence=over))
+
+    def weighed(self, reader: Einsum) -> tuple[Access, Access]:
+        """What a reader has of each turn of a chunk, and of the state before it."""
         states = {a.tensor for e in self.form.gone if e.recurrence for a in [e.output]}
         (state,) = (a.tensor for a in reader.accesses if a.tensor in states)
-        left, whole = decays.get(state, decays[""])
+        left, whole = self.decays if state == self.scan.name else self.decays_before
         others = [o for o in reader.operands if getattr(o, "tensor", "") != state]
         query = self.placed(self.one("queries", others), self.row)
-        key, value = (self.placed(f, self.column) for f in self.factors)
-        scores, score = self.einsum("scores", (query, key), "multiply", summed=reader.reduced)
-        weights, weight = self.einsum("weights", (score, left), "multiply")
-        own, inner = self.einsum("inner", (weight, value), "multiply", summed=(self.column,))
-        before, outer = self.einsum("outer", (query, self.state()), "multiply", summed=reader.reduced)
-        steps = [scores, weights, own, before]
-        if whole is not None:
-            decayed, outer = self.einsum("decayed", (outer, whole), "multiply")
-            steps.append(decayed)
+        key = self.placed(self.factors[0], self.column)
+        score = self.add("scores", (query, key), "multiply", summed=reader.reduced)
+        weight = self.add("weights", (score, left), "multiply")
+        outer = self.add("outer", (query, self.state()), "multiply", summed=reader.reduced)
+        return weight, outer if whole is None else self.add("decayed", (outer, whole), "multiply")
+
+    def read(self, reader: Einsum) -> None:
+        """What a reader sums of a chunk: of its own turns, and of the state before it."""
+        weight, outer = self.weighed(reader)
+        value = self.solution or self.placed(self.factors[1], self.column)
+        inner = self.add("inner", (weight, value), "multiply", summed=(self.column,))
         output = self.placed(reader.output, self.row)
         assert isinstance(output, Access)
         total = replace(reader, output=output, operands=(inner, outer), map_op="add", reduce_op="", text="")
-        return [*steps, total]
+        self.body.append(total)
 
-    def following(self, left: Access, whole: Access | None) -> list[Einsum]:
+    def follow(self) -> None:
         """The state behind a chunk."""
-        factors = [self.placed(f, self.column) for f in self.factors]
-        steps, now = list[Einsum](), self.state()
+        (left, whole), end = self.decays, Affine(constant=self.length - 1)
+        factors, now = [self.placed(f, self.column) for f in self.factors], self.state()
         if whole is not None:
-            scaled, factors[0] = self.einsum("scaled", (factors[0], self.last(left)), "multiply")
-            end: Operand = self.last(whole)
-            if end.variables:
+            factors[0] = self.add("scaled", (factors[0], self.at(left, row=end)), "multiply")
+            last = self.at(whole, row=end)
+            if last.variables:
                 # before all chunks, as there is no time for it between one and the next
                 keys = [v for v in self.lanes if v in factors[0].variables]
-                spread, end = self.einsum("end", (end,), "", along=keys)
-                self.ahead.append(spread)
-            kept, now = self.einsum("kept", (now, end), "multiply")
-            steps += [scaled, kept]
-        added, more = self.einsum("added", factors, "multiply", summed=(self.column,))
-        return [*steps, added, Einsum(self.state(1), (now, more), "add", place=self.scan.place)]
+                last = self.early(self.add("end", (last,), along=keys))
+            now = self.add("kept", (now, last), "multiply")
+        more = self.add("added", factors, "multiply", summed=(self.column,))
+        self.body.append(Einsum(self.state(1), (now, more), "add", place=self.scan.place))
+
+    def solve(self, delta: Delta) -> None:
+        """What turns add that is linear in what those before them add."""
+        weight, outer = self.weighed(delta.reader)
+        results: dict[str, Operand] = {delta.read: outer}
+        for einsum in delta.chain:
+            operands = [
+                results.get(getattr(o, "tensor", "")) or self.placed(o, self.row) for o in einsum.operands
+            ]
+            results[einsum.name] = self.add(einsum.name, operands, einsum.map_op)
+        slope = [self.placed(f, self.row) for f in delta.slope]
+        inverse = self.inverse(self.add("joined", (weight, *slope), "multiply"))
+        value = self.at(results[delta.chain[-1].name], row=self.column)
+        solution = self.add("solution", (inverse, value), "multiply", summed=(self.column,))
+        self.solution = self.at(self.finite(solution), row=self.column)
+        output = self.placed(delta.chain[-1].output, self.row)
+        assert isinstance(output, Access)
+        self.body.append(Einsum(output, (solution,), place=self.scan.place))
+
+    def inverse(self, matrix: Access) -> Access:
+        """That of 1 minus a matrix of which rows have what stands before them, in blocks of 1, 2, 4, ..."""
+        levels = (self.length - 1).bit_length()
+        sizes = {"MIDDLE": self.length, "LEVEL": levels, "SIZE": levels + 1}
+        ranks = {hint: self.added.rank(f"{self.turn.upper()}_{hint}", size) for hint, size in sizes.items()}
+        self.ranks |= {rank.lower(): rank for rank in ranks.values()}
+        self.middle, self.level, self.size = (rank.lower() for rank in ranks.values())
+        doubled = Recurrence(self.size, op0="multiply", op1="add")
+        sizes_ = self.add("sizes", (Scalar(value=2.0), Scalar(), Scalar(value=0.5)), recurrence=doubled)
+        row = Position(*plain([self.row]))
+        begin = self.add("begins", (row, self.add("inside", (row, sizes_), "mod")), "subtract")
+        same = self.add("blocks", (begin, self.at(begin, row=self.column)), "equal")
+        later = self.at(same, size=Affine(((self.level, 1),), 1))
+        joins = self.add("joins", (later, self.at(same, size=self.level)), "subtract")
+        parts, inverse = self.add("parts", (matrix, joins), "multiply"), self.at(same, size=Affine())
+        for n in range(levels):
+            part = self.at(parts, level=Affine(constant=n))
+            # rows of what is multiplied last need no others, so that nothing beyond float32 leaves its row
+            if n:
+                inverse = self.finite(inverse)
+                part = self.product(self.product(inverse, part), inverse)
+            inverse = self.add("inverse", (inverse, part), "add")
+        assert isinstance(inverse, Access)
+        return inverse
+
+    def product(self, left: Operand, right: Operand) -> Access:
+        """The product of two matrices of rows and columns."""
+        factors = (self.at(left, column=self.middle), self.at(right, row=self.middle))
+        return self.add("product", factors, "multiply", summed=(self.middle,))
+
+    def finite(self, matrix: Operand) -> Access:
+        """A matrix with 0 for what is beyond float32, which no 0 of another matrix would make 0."""
+        nothing = self.add("nothing", (matrix, Scalar()), "multiply")
+        return self.add("finite", (nothing, Scalar(), matrix), "where")

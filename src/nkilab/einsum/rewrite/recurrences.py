@@ -23,13 +23,13 @@ from .states import Places, Reduction, declared, emitted, renamed
 STEPWISE = "is lowered step by step because"
 
 
-def with_scans(cascade: Cascade) -> tuple[Cascade, list[str]]:
-    """The cascade without the blocks that are scans, and why the others stay.
+def with_scans(cascade: Cascade) -> tuple[Cascade, dict[str, str]]:
+    """The cascade without the blocks that are scans, and why the others stay, by what each hands on.
 
     Raises:
         UnsupportedError: if a block that stays counts down.
     """
-    reasons = []
+    reasons = {}
     # a block changes what stands behind it
     for number in reversed(range(len(cascade.blocks))):
         cascade, block = _with_constants_ahead(cascade, cascade.blocks[number])
@@ -37,7 +37,8 @@ def with_scans(cascade: Cascade) -> tuple[Cascade, list[str]]:
             cascade = _Distribution(cascade, block).cascade()
         except NoRecurrenceError as reason:
             _need_upwards(block, reason)
-            reasons.append(f"{_chain(block)} {STEPWISE} {reason}")
+            state, chain = _chain(block)
+            reasons[state] = f"{chain} {STEPWISE} {reason}"
             cascade = _with_numbers_ahead(cascade, block)
     return cascade, reasons
 
@@ -172,12 +173,13 @@ def _from_end(index: Index, size: int) -> Affine:
     return affine([(n, -c) for n, c in index.terms], size - 1 - index.constant)
 
 
-def _chain(block: Iterate) -> str:
-    """A block in a few words: from which value to which, of a tensor that is read before it is written."""
+def _chain(block: Iterate) -> tuple[str, str]:
+    """What is read before it is written, and a block in a few words: from which value of it to which."""
     written = {e.name: e.output for e in block.body}
     reads = ((a, written[a.tensor]) for e in block.body for a in e.accesses if a.tensor in written)
-    read, output = next(((a, o) for a, o in reads if str(a) != str(o)), (None, None))
-    return f"the chain {read} -> {output}" if read is not None else f"the block over {block.variable}"
+    read, output = next(((a, o) for a, o in reads if str(a) != str(o)), (None, block.body[-1].output))
+    chain = f"the block over {block.variable}" if read is None else f"the chain {read} -> {output}"
+    return output.tensor, chain
 
 
 class _Distribution:
