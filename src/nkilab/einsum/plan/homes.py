@@ -223,7 +223,7 @@ class Homes:
         near, far, most = dict(sizes), list[str](), self.ctx.room() * NEAR
         crowd = _fullest(near, lives)
         buffers = buffers if sum(near[n] for n in crowd) * buffers <= most else 1
-        while sum(near[n] for n in crowd) * buffers > most:
+        while crowd and sum(near[n] for n in crowd) * buffers > most:
             largest = max(crowd, key=lambda n: near[n])
             if near.pop(largest) <= 2048:
                 break
