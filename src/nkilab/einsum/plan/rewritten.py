@@ -13,6 +13,7 @@ from ..rewrite.decays import is_decay
 from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.filters import with_sums_over_filters
 from ..rewrite.gathered import with_chosen_operands
+from ..rewrite.packed import with_packed_products
 from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.recurrences import with_first_values
 from ..rewrite.repeated import with_repeated_operands
@@ -55,6 +56,13 @@ def _as_matrices(
     return cascade if matrices is paired else matrices
 
 
+def _packed(cascade: Cascade, partitions: int) -> Cascade:
+    """Small products packed, those of parts that indices name too."""
+    parts = with_split_ranks(live(cascade)[0])
+    packed = with_packed_products(parts, partitions)
+    return cascade if packed is parts else packed
+
+
 REWRITES: Mapping[str, Rewrite] = {
     "what indices choose as tensors of their own": lambda cascade, _: with_chosen_operands(cascade),
     "indices in columns, some for each lane": with_chosen_columns,
@@ -69,6 +77,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "results of windows with their rows last": lambda cascade, _: with_windows_last(cascade),
     "few rows in parts, one for each lane": _in_lanes,
     "axes in the parts that indices name": lambda cascade, _: with_split_ranks(cascade),
+    "small products of a batch packed": _packed,
     "what products read in parts as matrices": with_matrices_before_products,
     "products between products as matrices": _as_matrices,
     "ranks that windows keep apart as one behind them": with_views,
@@ -78,6 +87,7 @@ REWRITES: Mapping[str, Rewrite] = {
 MADE = (
     "what indices choose as tensors of their own",
     "sums over filters",
+    "small products of a batch packed",
     "windows that overlap as rows of a view",
     "ranks that windows keep apart as one behind them",
 )

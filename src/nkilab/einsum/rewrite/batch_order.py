@@ -25,7 +25,7 @@ def with_collected_results(cascade: Cascade) -> Cascade:
     `Y[2*p] = ..` and `Y[2*p + 1] = ..` each store single elements, far apart; on chip strides cost nothing.
     """
     sums = [e for e in cascade.einsums if e.reduce_op and e.name in cascade.outputs and e.output.indices]
-    strided = {e.name for e in sums if any(c > 1 for _, c in e.output.affine[-1].terms)} - _bound(cascade)
+    strided = {e.name for e in sums if any(c > 1 for _, c in e.output.affine[-1].terms)} - bound_tensors(cascade)
     return _with_orders(cascade, {t: range(len(cascade.tensors[t].ranks)) for t in sorted(strided)})
 
 
@@ -36,7 +36,7 @@ def with_windows_last(cascade: Cascade) -> Cascade:
     `Y'[k, p, q]` has as many rows of q as fit.
     """
     orders: dict[str, tuple[int, ...]] = {}
-    bound = _bound(cascade)
+    bound = bound_tensors(cascade)
     for einsum in (e for e in cascade.einsums if is_sum(e) and not _batch(e, cascade)):
         moved = {v for a in einsum.accesses for i in a.affine if len(i.variables) > 1 for v in i.variables}
         axes = einsum.output.affine
@@ -90,7 +90,7 @@ def reordered(
 
 def _orders(cascade: Cascade) -> dict[str, tuple[int, ...]]:
     """Tensors of which products take single elements, and the order of axes in which they take rows."""
-    bound = _bound(cascade)
+    bound = bound_tensors(cascade)
     orders: dict[str, tuple[int, ...]] = {}
     for einsum, access in ((e, a) for e in cascade.einsums if _batch(e, cascade) for a in e.every_access):
         order = _order(einsum, access, _batch(einsum, cascade))
@@ -103,7 +103,7 @@ def _orders(cascade: Cascade) -> dict[str, tuple[int, ...]]:
     return orders
 
 
-def _bound(cascade: Cascade) -> set[str]:
+def bound_tensors(cascade: Cascade) -> set[str]:
     """Tensors that turns of blocks, scans or indices need as they are."""
     bound = {t for s in cascade.steps if isinstance(s, Iterate) for e in s.body for t in (e.name, *e.reads)}
     bound |= {t for e in cascade.einsums if e.recurrence for t in (e.name, *e.reads)}
