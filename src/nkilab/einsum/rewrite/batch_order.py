@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
+from math import prod
 
 from ..language.additions import Additions, free_variable
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, Tensor
+from .splits import with_split_ranks
+
+# elements of a row of a result, of one operand between rows of the other, that are few
+SHORT_ROW = 16
 
 
 def with_batches_first(cascade: Cascade) -> Cascade:
@@ -20,13 +26,26 @@ def with_batches_first(cascade: Cascade) -> Cascade:
 
 
 def with_collected_results(cascade: Cascade) -> Cascade:
-    """The cascade whose sums that are written in strides lie between each other first, and leave in rows.
+    """The cascade whose sums of short rows, far apart, lie between each other first, and leave together.
 
-    `Y[2*p] = ..` and `Y[2*p + 1] = ..` each store single elements, far apart; on chip strides cost nothing.
+    `Y[2*p] = ..` and `Y[2*p + 1] = ..` each store single elements, as `Y[p, b] = X[p, c] . W[c, b]` with a
+    few b does; on chip strides cost nothing.
     """
-    sums = [e for e in cascade.einsums if e.reduce_op and e.name in cascade.outputs and e.output.indices]
-    strided = {e.name for e in sums if any(c > 1 for _, c in e.output.affine[-1].terms)} - bound_tensors(cascade)
-    return _with_orders(cascade, {t: range(len(cascade.tensors[t].ranks)) for t in sorted(strided)})
+    parts = with_split_ranks(cascade)
+    sums = [e for e in parts.einsums if e.reduce_op and e.name in cascade.outputs and e.output.indices]
+    strided = {e.name for e in sums if _is_strided(e, parts)} - bound_tensors(parts)
+    orders = {t: range(len(parts.tensors[t].ranks)) for t in sorted(strided)}
+    return _with_orders(parts, orders) if orders else cascade
+
+
+def _is_strided(einsum: Einsum, cascade: Cascade) -> bool:
+    """Whether rows of a sum are single elements, or a few of one operand between those of the other."""
+    last, accesses = einsum.output.affine[-1], einsum.accesses
+    if any(c > 1 for _, c in last.terms):
+        return True
+    owners = [[a.tensor for a in accesses if {*i.variables} & {*a.variables}] for i in einsum.output.affine]
+    runs = [(owner, [n for _, n in own]) for owner, own in groupby(zip(owners, cascade.shape(einsum.name), strict=True), lambda one: one[0])]
+    return len(runs) > 2 and len(runs[-1][0]) == 1 and prod(runs[-1][1]) < SHORT_ROW
 
 
 def with_windows_last(cascade: Cascade) -> Cascade:
