@@ -75,12 +75,19 @@ def _small(einsum: Einsum, cascade: Cascade, partitions: int) -> _Small | None:
     for weights, image in (pair for pair, is_small in is_less.items() if is_small):
         for batch, summed in pairwise(i.plain for i in image.indices):
             own = _own(einsum, image, weights, batch, summed, cascade)
-            sizes = [cascade.extent(v, einsum) for v in (batch, summed, own)] if own else [1, 1]
-            fitting = (n for n in range(1, sizes[0] + 1) if sizes[0] % n == 0)
-            each = max(n for n in fitting if n == 1 or n * max(sizes[1:]) <= partitions)
+            count, most = (cascade.extent(batch, einsum), _most(einsum, image, weights, cascade)) if own else (1, 1)
+            each = max(n for n in range(1, count + 1) if n == 1 or (count % n == 0 and n * most <= partitions))
             if each >= FEWEST:
                 return _Small(einsum, image, weights, batch, summed, own, each)
     return None
+
+
+def _most(einsum: Einsum, image: Access, weights: Access, cascade: Cascade) -> int:
+    """Rows or columns of each matrix, whichever are more: of all variables that are one index of each operand."""
+    plain_in = [{i.plain for i in a.indices} for a in (image, weights)]
+    sums = [v for v in einsum.reduced if v in plain_in[0] & plain_in[1]]
+    own = [v for v in weights.variables if v in einsum.output.variables and v not in image.variables]
+    return max(prod(cascade.extent(v, einsum) for v in some) for some in (sums, own))
 
 
 def _own(
