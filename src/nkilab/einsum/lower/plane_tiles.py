@@ -215,7 +215,9 @@ def _cost(
 
 def _is_scaled(einsum: Einsum, spans: Mapping[str, Span], planes: Planes) -> bool:
     """Whether an Einsum sums products with numbers of partitions."""
-    numbers = (not any(v in planes.axes and not spans[v].is_point for v in a.variables) for a in einsum.accesses)
+    numbers = (
+        not any(v in planes.axes and not spans[v].is_point for v in a.variables) for a in einsum.accesses
+    )
     return einsum.is_product and bool(einsum.reduced) and len(einsum.operands) == 2 and any(numbers)
 
 

@@ -44,8 +44,9 @@ def _is_strided(einsum: Einsum, cascade: Cascade) -> bool:
     if any(c > 1 for _, c in last.terms):
         return True
     owners = [[a.tensor for a in accesses if {*i.variables} & {*a.variables}] for i in einsum.output.affine]
-    runs = [(owner, [n for _, n in own]) for owner, own in groupby(zip(owners, cascade.shape(einsum.name), strict=True), lambda one: one[0])]
-    return len(runs) > 2 and len(runs[-1][0]) == 1 and prod(runs[-1][1]) < SHORT_ROW
+    sizes = zip(owners, cascade.shape(einsum.name), strict=True)
+    runs = [(owner, prod(n for _, n in own)) for owner, own in groupby(sizes, lambda axis: axis[0])]
+    return len(runs) > 2 and len(runs[-1][0]) == 1 and runs[-1][1] < SHORT_ROW
 
 
 def with_windows_last(cascade: Cascade) -> Cascade:

@@ -94,9 +94,7 @@ def _is_product(einsum: Einsum) -> bool:
     return is_sum(einsum) and all(names) and {*names} <= {v for a in einsum.accesses for v in a.variables}
 
 
-def viewing(
-    cascade: Cascade, partitions: int, apart: Set[str], made: Set[str] = frozenset()
-) -> Cascade:
+def viewing(cascade: Cascade, partitions: int, apart: Set[str], made: Set[str] = frozenset()) -> Cascade:
     """The cascade with views in place of some operands, and ranks joined behind them.
 
     Args:
