@@ -81,7 +81,7 @@ def _single(indices: Sequence[Index], spans: Mapping[str, Span], reduced: Contai
 def _factors(
     einsums: Sequence[Einsum], spans: Mapping[str, Span], single: frozenset[str]
 ) -> Iterator[frozenset[str]]:
-    """Variables of results that short factors of sums have besides a partition, for which they are numbers."""
+    """Variables without which a factor of sums is a number for each partition."""
     for einsum in (e for e in einsums if e.is_product and e.reduced):
         for access in einsum.accesses:
             own = {v for v in access.variables if not spans[v].is_point and v not in single}

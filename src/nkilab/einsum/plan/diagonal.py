@@ -67,9 +67,9 @@ class Diagonal:
         """One tile of the result: as many columns as a bank holds at a time, stored together."""
         ctx, build, output = self.ctx, self.ctx.build, self.einsum.output
         rows = stage(ctx, self.rows, spans, self.part, ctx.dtypes[self.rows.tensor])
-        own = [spans[v] for v in self.factors.variables if v == self.part or v in self.outer]
-        key = ("diagonals", str(self.factors), *(str(s.start) for s in own))
-        depth = build.depth_of(frozenset().union(*(s.start.names | s.count.names for s in own)))
+        apart = [spans[v] for v in self.factors.variables if v == self.part or v in self.outer]
+        key = ("diagonals", str(self.factors), *(str(s.start) for s in apart))
+        depth = build.depth_of(frozenset().union(*(s.start.names | s.count.names for s in apart)))
         diagonals = build.once(key, depth, partial(self.diagonals, spans))
         cut, near = self.row or self.free, target.tile if self.row else None
         name, columns, shape = f"{output.tensor.lower()}_tile", spans[cut], [spans[v].most for v in self.axes]

@@ -52,6 +52,7 @@ def with_packed_products(cascade: Cascade, partitions: int) -> Cascade:
     for small in (s for e in cascade.einsums if (s := _small(e, cascade, partitions))):
         axis = small.image.axis_of(small.batch)
         assert axis is not None
+        other: Cascade | None
         if len(small.einsum.operands) > 2:
             other = _apart(small, cascade)
         elif (small.batch, small.own) not in pairwise(small.einsum.output.variables):
