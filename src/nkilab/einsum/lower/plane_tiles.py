@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -64,7 +64,6 @@ def planes_for(ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span]) 
     shortest = sorted(indices, key=lambda i: sum(not spans[v].is_point for v in i.variables))
     reduced = {v for e in einsums for v in e.reduced}
     ways = {_single(order, spans, reduced) for order in (indices, shortest)}
-    ways |= {single | factors for single in ways for factors in _factors(einsums, spans, single)}
     options = (_planes(ctx, einsums, spans, p, single) for single in sorted(ways, key=sorted) for p in wide)
     return min((p for p in options if p is not None), key=lambda p: p.cost_ns, default=None)
 
@@ -76,16 +75,6 @@ def _single(indices: Sequence[Index], spans: Mapping[str, Span], reduced: Contai
         wide = [v for v in index.variables if not spans[v].is_point and v not in single]
         single |= set(sorted(wide, key=lambda v: (v not in reduced, spans[v].most))[:-1])
     return frozenset(single)
-
-
-def _factors(
-    einsums: Sequence[Einsum], spans: Mapping[str, Span], single: frozenset[str]
-) -> Iterator[frozenset[str]]:
-    """Variables without which a factor of sums is a number for each partition."""
-    for einsum in (e for e in einsums if e.is_product and e.reduced):
-        for access in einsum.accesses:
-            own = {v for v in access.variables if not spans[v].is_point and v not in single}
-            yield from (frozenset(own - {v}) for v in own if len(own) > 1)
 
 
 def _planes(
@@ -189,8 +178,6 @@ def _cost(
     trips = {v: -(-spans[v].most // b) for v, b in planes.blocks.items()}
     elements = prod(min(spans[v].most, planes.blocks.get(v, spans[v].most)) for v in planes.axes)
     count = sum(max(1, len(e.operands) - 1 + bool(e.reduced)) for e in einsums)
-    # a number per partition is multiplied and added up in one pass
-    count -= sum(_is_scaled(e, spans, planes) for e in einsums)
     cost = prod(trips.values()) * count * (INSTRUCTION_NS + elements)
     cost += sum(turned_ns(ctx, e, spans, planes.part) for e in einsums)
     for access in {str(a): a for a in moved if ctx.chip(a.tensor) is None}.values():
@@ -211,14 +198,6 @@ def _cost(
         for v in chosen_by(access, planes.part, planes.axes):
             cost += (min(spans[v].most, planes.blocks.get(v, spans[v].most)) - 1) * TRANSFER_NS
     return cost
-
-
-def _is_scaled(einsum: Einsum, spans: Mapping[str, Span], planes: Planes) -> bool:
-    """Whether an Einsum sums products with numbers of partitions."""
-    numbers = (
-        not any(v in planes.axes and not spans[v].is_point for v in a.variables) for a in einsum.accesses
-    )
-    return einsum.is_product and bool(einsum.reduced) and len(einsum.operands) == 2 and any(numbers)
 
 
 def _run(access: Access, spans: dict[str, Span], planes: Planes) -> int:

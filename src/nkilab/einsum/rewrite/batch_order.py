@@ -72,12 +72,12 @@ def with_matrix_orders(cascade: Cascade) -> Cascade:
 
     Of `Z[a, i, j, b] = A[a, k, i, c] . B[k, c, j, b]` A lies as `A'[a, i, k, c]`: a product of two matrices.
     """
-    bound, orders = bound_tensors(cascade), dict[str, tuple[int, ...]]()
-    for einsum in filter(is_sum, cascade.einsums):
-        axes = {a.tensor: [i.plain for i in a.indices] for a in einsum.every_access}
-        if all(all(names) and len({*names}) == len(names) for names in axes.values()):
-            for tensor in axes.keys() - bound:
-                orders.setdefault(tensor, _as_matrix(tensor, axes, cascade))
+    every = [
+        {a.tensor: [i.plain for i in a.indices] for a in e.every_access} for e in cascade.einsums if is_sum(e)
+    ]
+    plain = [axes for axes in every if all(all(own) and len({*own}) == len(own) for own in axes.values())]
+    free = [(t, axes) for axes in reversed(plain) for t in axes.keys() - bound_tensors(cascade)]
+    orders = {t: _as_matrix(t, axes, cascade) for t, axes in free}
     changed = {t: orders[t] for t in cascade.tensors if t in orders and [*orders[t]] != sorted(orders[t])}
     return _with_orders(cascade, changed)
 

@@ -7,7 +7,7 @@ product of matrices: g and o are one rank then, h and c another. W may lack g: t
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, permutations, product
 from math import prod
@@ -71,26 +71,30 @@ def _small(einsum: Einsum, cascade: Cascade, partitions: int) -> _Small | None:
     is_free = einsum.is_product and len(einsum.accesses) == len(einsum.operands) > 1
     if not is_free or any(einsum in block.body for block in cascade.blocks):
         return None
+    sides = (pair for pair in permutations(einsum.accesses, 2) if pair[0].tensor in cascade.inputs)
+    options = (s for weights, image in sides for s in _options(einsum, weights, image, cascade, partitions))
+    return next((small for small in options if small.each and _is_whole(small, cascade)), None)
 
-    def points(names: Collection[str]) -> int:
-        return prod(cascade.extent(v, einsum) for v in names)
 
-    for weights, image in permutations(einsum.accesses, 2):
-        names = [i.plain for i in weights.indices]
-        others = {v for a in einsum.accesses if a not in (weights, image) for v in a.variables}
-        sums = {i.plain for i in image.indices} & {*names} & {*einsum.reduced} - others
-        owns = [v for v in names if v in einsum.output.variables and v not in others | {*image.variables}]
-        is_less = points(names) <= points(image.variables) if all(names) else False
-        pairs = pairwise(i.plain for i in image.indices if is_less and weights.tensor in cascade.inputs)
-        # where no other way fills the array: all that is summed, or that a result has, is one side
-        most = partitions // max(points(sums), points(owns))
-        for (batch, summed), own in product((p for p in pairs if p[0] and p[1] in sums), owns):
-            count = cascade.extent(batch, einsum)
-            each = max((n for n in range(FEWEST, most + 1) if count % n == 0), default=0)
-            small = _Small(einsum, image, weights, batch, summed, own, each)
-            if each and _is_whole(small, cascade):
-                return small
-    return None
+def _options(
+    einsum: Einsum, weights: Access, image: Access, cascade: Cascade, partitions: int
+) -> Iterator[_Small]:
+    """What may be small matrices of an operand, of which several may go into one."""
+    names = [i.plain for i in weights.indices]
+    others = {v for a in einsum.accesses if a not in (weights, image) for v in a.variables}
+    sums = {i.plain for i in image.indices} & {*names} & {*einsum.reduced} - others
+    owns = [v for v in names if v in einsum.output.variables and v not in others | {*image.variables}]
+
+    def points(variables: Collection[str]) -> int:
+        return prod(cascade.extent(v, einsum) for v in variables)
+
+    if not all(names) or points(names) > points(image.variables):
+        return
+    # where no other way fills the array: all that is summed, or that a result has, is one side
+    most, pairs = partitions // max(points(sums), points(owns)), pairwise(i.plain for i in image.indices)
+    for (batch, summed), own in product((p for p in pairs if p[0] and p[1] in sums), owns):
+        parts = (n for n in range(FEWEST, most + 1) if cascade.extent(batch, einsum) % n == 0)
+        yield _Small(einsum, image, weights, batch, summed, own, max(parts, default=0))
 
 
 def _is_whole(small: _Small, cascade: Cascade) -> bool:
