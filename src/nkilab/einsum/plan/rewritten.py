@@ -95,7 +95,6 @@ OF_PAIRS = (with_matrices, with_matrices_between)
 MADE = (
     "what indices choose as tensors of their own",
     "sums over filters",
-    "small products of a batch packed",
     "windows that overlap as rows of a view",
     "ranks that windows keep apart as one behind them",
 )
