@@ -22,6 +22,7 @@ from nkilab.einsum.reference import evaluate
 from nkilab.einsum.rewrite.batch_order import with_batches_first
 from nkilab.einsum.rewrite.few_rows import with_full_lanes
 from nkilab.einsum.rewrite.gathered import with_chosen_operands
+from nkilab.einsum.rewrite.packed import with_packed_products
 from nkilab.einsum.rewrite.recurrences import with_scans
 from nkilab.einsum.rewrite.repeated import with_repeated_operands
 from nkilab.einsum.rewrite.scan_parts import with_scans_in_parts
@@ -125,6 +126,10 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
     Kind.PADDED: (padded, cascade_of("X: P, Y: P, Z: P R",
                                      ["Y[p] = X[p] ;; M unary(exp)", "Z[p, r] = Y[p + r - 1]"], "Z",
                                      {"P": 5, "R": 3})),
+    Kind.PACKED: (lambda c: with_packed_products(c, 16),
+                  cascade_of("C: U I, X: B P I Q J, Y: B P U Q V",
+                             ["Y[b, p, u, q, v] = C[u, i] . X[b, p, i, q, j] . C[v, j] ;; M mul V add"], "Y",
+                             {"B": 2, "P": 8, "Q": 4, "U": 3, "V": 3, "I": 3, "J": 3})),
 }  # fmt: skip
 
 

@@ -269,6 +269,7 @@ class Kind(Enum):
     STATE = "turns go on from the state that the turns before them leave"
     WINDOW = "windows are rows of a matrix"
     VIEW = "elements in the same order are the same tensor, however its axes are cut"
+    PACKED = "products of small matrices are one of the matrix that has them on its diagonal"
     OVERLAP = "rows that overlap are the elements of a tensor, some of them again"
     CHOSEN = "what indices choose of a tensor is a tensor"
     PADDED = "beyond a tensor are the zeros of a copy with a border"

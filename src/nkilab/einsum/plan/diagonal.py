@@ -67,8 +67,9 @@ class Diagonal:
         """One tile of the result: as many columns as a bank holds at a time, stored together."""
         ctx, build, output = self.ctx, self.ctx.build, self.einsum.output
         rows = stage(ctx, self.rows, spans, self.part, ctx.dtypes[self.rows.tensor])
-        key = ("diagonals", str(self.factors), str(spans[self.part].start))
-        depth = build.depth_of(spans[self.part].start.names | spans[self.part].count.names)
+        apart = [spans[v] for v in self.factors.variables if v == self.part or v in self.outer]
+        key = ("diagonals", str(self.factors), *(str(s.start) for s in apart))
+        depth = build.depth_of(frozenset().union(*(s.start.names | s.count.names for s in apart)))
         diagonals = build.once(key, depth, partial(self.diagonals, spans))
         cut, near = self.row or self.free, target.tile if self.row else None
         name, columns, shape = f"{output.tensor.lower()}_tile", spans[cut], [spans[v].most for v in self.axes]
@@ -170,11 +171,12 @@ def _parted(
         return None
     if any(not all(s.is_hbm for s in ctx.storages.get(a.tensor, ())) for a in (rows, factors)):
         return None
-    shared = [v for v in output if v in factors.variables]
+    shared = [v for v in output if v in factors.variables and v in rows.variables]
     own = [v for v in output if v not in factors.variables]
     if len(shared) != 1 or not own or not set(einsum.reduced) <= set(factors.variables):
         return None
     part, free = shared[0], max(reversed(own), key=lambda v: spans[v].most)
+    # what numbers alone have are results beside each other
     accesses = (rows, factors, einsum.output)
     if any([i.plain == part for i in a.indices if part in i.variables] != [True] for a in accesses):
         return None

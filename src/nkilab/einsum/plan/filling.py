@@ -192,7 +192,9 @@ class Filling:
             return ""
         run, every = (prod(self.at[v].most for v in some) for some in (order[place + 1 :], order))
         run, size = run * source.itemsize, every // height * -(-height // self.ctx.lanes) * source.itemsize
-        is_whole = all(self.at[v].count.value is not None for v in order)
+        # hw: what is transposed leaves PSUM for partitions from the first on, not from that behind an edge
+        first = self.at[part].start - self.tile.bases[self.axis(part)]
+        is_whole = first == ZERO and all(self.at[v].count.value is not None for v in order)
         return order[place - 1] if is_whole and run < SHORT_RUN and size <= self.ctx.room() * 0.2 else ""
 
     # one tile

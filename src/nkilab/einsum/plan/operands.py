@@ -57,13 +57,18 @@ class Operands:
         return found
 
     def loops(self, beside: str) -> list[str]:
-        """Variables of the loops around products: first those alone in an index of what has edges."""
+        """Variables of the loops around products: first those alone in an index of what has edges.
+
+        Of others first those that both operands have, so that turns of the rest read one of these again.
+        """
         if self.ctx.given.is_watched:
             return list(self.product.outer)
         accesses = [a for a in (self.product.left, self.product.right) if a is not None]
         edges = {v for a in accesses for i in leaving(self.ctx, a, self.spans) for v in i.variables}
         windows = {v for a in accesses for v in self.windows(a)}
-        return sorted(self.product.outer, key=lambda v: (v == beside, v in edges, v in windows))
+        shared = {v for v in self.product.outer if all(v in a.variables for a in accesses)}
+        last = lambda v: (v == beside, v in edges, v in windows, v not in shared)  # noqa: E731
+        return sorted(self.product.outer, key=last)
 
     def windows(self, access: Access) -> set[str]:
         """Variables of loops whose turns read parts of an operand that overlap."""

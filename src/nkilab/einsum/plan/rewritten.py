@@ -13,12 +13,18 @@ from ..rewrite.decays import is_decay
 from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.filters import with_sums_over_filters
 from ..rewrite.gathered import with_chosen_operands
+from ..rewrite.packed import with_packed_products
 from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.recurrences import with_first_values
 from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.scan_parts import scans_of_few_rows, with_scans_in_parts
 from ..rewrite.splits import with_chosen_columns, with_columns, with_split_ranks
-from ..rewrite.views import with_matrices_before_products, with_matrices_between, with_views
+from ..rewrite.views import (
+    with_matrices,
+    with_matrices_before_products,
+    with_matrices_between,
+    with_views,
+)
 from ..rewrite.window_rows import with_overlapping_rows, with_windows_as_rows
 from .knobs import Picker
 from .normal import has_few_rows, live, pairs
@@ -53,13 +59,20 @@ def _in_parts(cascade: Cascade, _: int) -> Cascade:
     return cascade if repeated is parted else repeated
 
 
-def _as_matrices(
-    cascade: Cascade, partitions: int, machine: Machine | None = None, picker: Picker | None = None
+def _of_pairs(
+    rewrite: Rewrite, cascade: Cascade, partitions: int, machine: Machine | None, picker: Picker
 ) -> Cascade:
-    """Products of two tensors each, those between others as matrices."""
-    paired = pairs(live(cascade)[0], machine, picker or Picker())
-    matrices = with_matrices_between(paired, partitions)
-    return cascade if matrices is paired else matrices
+    """A rewrite of products of two tensors each, where a cascade has products of more."""
+    paired = pairs(live(cascade)[0], machine, picker)
+    other = rewrite(paired, partitions)
+    return cascade if other is paired else other
+
+
+def _packed(cascade: Cascade, partitions: int) -> Cascade:
+    """Small products packed, those of parts that indices name too."""
+    parts = with_split_ranks(live(cascade)[0])
+    packed = with_packed_products(parts, partitions)
+    return cascade if packed is parts else packed
 
 
 REWRITES: Mapping[str, Rewrite] = {
@@ -77,11 +90,15 @@ REWRITES: Mapping[str, Rewrite] = {
     "few rows in parts, one for each lane": _in_lanes,
     "axes in the parts that indices name": lambda cascade, _: with_split_ranks(cascade),
     "axes in such parts, small operands along ranks that they lack": _in_parts,
+    "small products of a batch packed": _packed,
     "what products read in parts as matrices": with_matrices_before_products,
-    "products between products as matrices": _as_matrices,
+    "products of matrices": with_matrices,
+    "products between products as matrices": with_matrices_between,
     "ranks that windows keep apart as one behind them": with_views,
     "lanes of a block in columns": with_columns,
 }
+# those of products of two tensors
+OF_PAIRS = (with_matrices, with_matrices_between)
 # those that are made unless the timing model has them slower
 MADE = (
     "what indices choose as tensors of their own",
@@ -98,12 +115,11 @@ def rewritten_by(
     cascade = with_first_values(live(cascade)[0])
     for what, rewrite in REWRITES.items():
         cascade = with_joined_ranks(cascade, partitions) if rewrite is with_columns else cascade
-        is_paired = rewrite is _as_matrices
-        rewrite = partial(_as_matrices, machine=machine) if is_paired else rewrite
-        other = rewrite(cascade, partitions)
+        paired = partial(_of_pairs, rewrite, machine=machine) if rewrite in OF_PAIRS else None
+        other = paired(cascade, partitions, picker=Picker()) if paired else rewrite(cascade, partitions)
         options = ("yes", "no") if what in MADE else ("no", "yes")
         if other is not cascade and picker.pick(what, options, costs=(1.0, 1.0)) == "yes":
-            cascade = _as_matrices(cascade, partitions, machine, picker) if is_paired else other
+            cascade = paired(cascade, partitions, picker=picker) if paired else other
     return cascade
 
 

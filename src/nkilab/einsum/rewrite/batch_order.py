@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
+from math import prod
 
 from ..language.additions import Additions, free_variable
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, Tensor
+from .splits import with_split_ranks
+
+# elements of a row of a result, of one operand between rows of the other, that are few
+SHORT_ROW = 16
 
 
 def with_batches_first(cascade: Cascade) -> Cascade:
@@ -20,13 +26,27 @@ def with_batches_first(cascade: Cascade) -> Cascade:
 
 
 def with_collected_results(cascade: Cascade) -> Cascade:
-    """The cascade whose sums that are written in strides lie between each other first, and leave in rows.
+    """The cascade whose sums of short rows, far apart, lie between each other first, and leave together.
 
-    `Y[2*p] = ..` and `Y[2*p + 1] = ..` each store single elements, far apart; on chip strides cost nothing.
+    `Y[2*p] = ..` and `Y[2*p + 1] = ..` each store single elements, as `Y[p, b] = X[p, c] . W[c, b]` with a
+    few b does; on chip strides cost nothing.
     """
-    sums = [e for e in cascade.einsums if e.reduce_op and e.name in cascade.outputs and e.output.indices]
-    strided = {e.name for e in sums if any(c > 1 for _, c in e.output.affine[-1].terms)} - _bound(cascade)
-    return _with_orders(cascade, {t: range(len(cascade.tensors[t].ranks)) for t in sorted(strided)})
+    parts = with_split_ranks(cascade)
+    sums = [e for e in parts.einsums if e.reduce_op and e.name in cascade.outputs and e.output.indices]
+    strided = {e.name for e in sums if _is_strided(e, parts)} - bound_tensors(parts)
+    orders = {t: range(len(parts.tensors[t].ranks)) for t in sorted(strided)}
+    return _with_orders(parts, orders) if orders else cascade
+
+
+def _is_strided(einsum: Einsum, cascade: Cascade) -> bool:
+    """Whether rows of a sum are single elements, or a few of one operand between those of the other."""
+    last, accesses = einsum.output.affine[-1], einsum.accesses
+    if any(c > 1 for _, c in last.terms):
+        return True
+    owners = [[a.tensor for a in accesses if {*i.variables} & {*a.variables}] for i in einsum.output.affine]
+    sizes = zip(owners, cascade.shape(einsum.name), strict=True)
+    runs = [(owner, prod(n for _, n in own)) for owner, own in groupby(sizes, lambda axis: axis[0])]
+    return len(runs) > 2 and len(runs[-1][0]) == 1 and runs[-1][1] < SHORT_ROW
 
 
 def with_windows_last(cascade: Cascade) -> Cascade:
@@ -36,7 +56,7 @@ def with_windows_last(cascade: Cascade) -> Cascade:
     `Y'[k, p, q]` has as many rows of q as fit.
     """
     orders: dict[str, tuple[int, ...]] = {}
-    bound = _bound(cascade)
+    bound = bound_tensors(cascade)
     for einsum in (e for e in cascade.einsums if is_sum(e) and not _batch(e, cascade)):
         moved = {v for a in einsum.accesses for i in a.affine if len(i.variables) > 1 for v in i.variables}
         axes = einsum.output.affine
@@ -45,6 +65,35 @@ def with_windows_last(cascade: Cascade) -> Cascade:
         if own and rest and own[0] < rest[-1] and einsum.name not in bound:
             orders.setdefault(einsum.name, (*rest, *own))
     return _with_orders(cascade, orders)
+
+
+def with_matrix_orders(cascade: Cascade) -> Cascade:
+    """The cascade whose products read operands, and write results, in an order in which ranks can be joined.
+
+    Of `Z[a, i, j, b] = A[a, k, i, c] . B[k, c, j, b]` A lies as `A'[a, i, k, c]`: a product of two matrices.
+    """
+    every = [
+        {a.tensor: [i.plain for i in a.indices] for a in e.every_access} for e in cascade.einsums if is_sum(e)
+    ]
+    plain = [axes for axes in every if all(all(own) and len({*own}) == len(own) for own in axes.values())]
+    free = [(t, axes) for axes in reversed(plain) for t in axes.keys() - bound_tensors(cascade)]
+    orders = {t: _as_matrix(t, axes, cascade) for t, axes in free}
+    changed = {t: orders[t] for t in cascade.tensors if t in orders and [*orders[t]] != sorted(orders[t])}
+    return _with_orders(cascade, changed)
+
+
+def _as_matrix(tensor: str, axes: Mapping[str, Sequence[str]], cascade: Cascade) -> tuple[int, ...]:
+    """The order of a tensor's axes with those together that the same tensors of a product have.
+
+    The last stay last; each lie as the largest of these tensors has them.
+    """
+    names = axes[tensor]
+    holders = {v: tuple(t for t, own in axes.items() if v in own) for v in names}
+    largest = {v: max(holders[v], key=lambda t: prod(cascade.shape(t))) for v in names}
+    first = {v: min(n for n, w in enumerate(names) if holders[w] == holders[v]) for v in names}
+    is_last = {v: holders[v] == holders[names[-1]] for v in names}
+    order = sorted(names, key=lambda v: (is_last[v], first[v], axes[largest[v]].index(v)))
+    return tuple(names.index(v) for v in order)
 
 
 def _with_orders(cascade: Cascade, orders: Mapping[str, Sequence[int]]) -> Cascade:
@@ -90,7 +139,7 @@ def reordered(
 
 def _orders(cascade: Cascade) -> dict[str, tuple[int, ...]]:
     """Tensors of which products take single elements, and the order of axes in which they take rows."""
-    bound = _bound(cascade)
+    bound = bound_tensors(cascade)
     orders: dict[str, tuple[int, ...]] = {}
     for einsum, access in ((e, a) for e in cascade.einsums if _batch(e, cascade) for a in e.every_access):
         order = _order(einsum, access, _batch(einsum, cascade))
@@ -103,7 +152,7 @@ def _orders(cascade: Cascade) -> dict[str, tuple[int, ...]]:
     return orders
 
 
-def _bound(cascade: Cascade) -> set[str]:
+def bound_tensors(cascade: Cascade) -> set[str]:
     """Tensors that turns of blocks, scans or indices need as they are."""
     bound = {t for s in cascade.steps if isinstance(s, Iterate) for e in s.body for t in (e.name, *e.reads)}
     bound |= {t for e in cascade.einsums if e.recurrence for t in (e.name, *e.reads)}

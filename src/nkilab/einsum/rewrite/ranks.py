@@ -117,7 +117,11 @@ def _connected(axes: _Axes, links: Sequence[tuple[_Axes, _Variables | None]]) ->
 def _chosen(cascade: Cascade, partitions: int, kept: Collection[str]) -> set[_Axes] | None:
     """The axes to join next: those between which a tensor would be cut worst into lanes and columns."""
     every = _components(cascade, kept)
-    least = [c for c in every if _leaves_two(cascade, c) or _is_long(cascade, c, partitions)]
+    # a vector behind a view is not cut into rows again
+    is_free = not kept
+    least = [
+        c for c in every if _leaves_two(cascade, c, is_free) or (is_free and _is_long(cascade, c, partitions))
+    ]
 
     def cost(component: set[_Axes]) -> int:
         return max(_cost(cascade.shape(a.tensor), a.first + 1, partitions) for a in component)
@@ -147,14 +151,18 @@ def _is_long(cascade: Cascade, component: set[_Axes], partitions: int) -> bool:
     return is_less and bool(lanes_of(max(sizes), partitions))
 
 
-def _leaves_two(cascade: Cascade, component: set[_Axes]) -> bool:
-    """Whether every large Einsum that is touched keeps two variables of several values, if it has them."""
+def _leaves_two(cascade: Cascade, component: set[_Axes], is_free: bool) -> bool:
+    """Whether every Einsum that is touched keeps two variables of several values, if it has them.
+
+    Args:
+        is_free: whether one that is small beside others need not.
+    """
     points = [prod(cascade.extent(v, e) for v in e.variables) for e in cascade.einsums]
     for einsum, own in zip(cascade.einsums, points, strict=True):
         wide = [v for v in einsum.variables if cascade.extent(v, einsum) > 1]
         joined = _names(cascade, einsum, component)
         gone = sum(all(v in wide for v in pair) for pair in joined)
-        if gone and len(wide) - gone < 2 and own * SMALL > max(points):
+        if gone and len(wide) - gone < 2 and not (is_free and own * SMALL <= max(points)):
             return False
     return True
 

@@ -58,7 +58,12 @@ def _in_lanes(cascade: Cascade, axis: Axis, partitions: int) -> Cascade | None:
     size = cascade.shape(axis[0])[axis[1]]
     rows = max(n for n in range(1, partitions + 1) if size % n == 0)
     steps, is_worth = (1, size // rows), partitions < rows * 2 < size * 2
-    axes = _together(cascade, list(_uses(cascade)), axis, steps) if is_worth else None
+    return split_along(cascade, axis, steps) if is_worth else None
+
+
+def split_along(cascade: Cascade, axis: Axis, steps: tuple[int, ...]) -> Cascade | None:
+    """The cascade with an axis in parts of these steps, the least first; None if others need it whole."""
+    axes = _together(cascade, list(_uses(cascade)), axis, steps)
     return split(cascade, axes, steps) if axes else None
 
 

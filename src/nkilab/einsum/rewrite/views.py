@@ -18,7 +18,7 @@ from operator import mul
 
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine, plain
-from .batch_order import is_sum, reordered
+from .batch_order import is_sum, reordered, with_matrix_orders
 from .ranks import with_joined_ranks
 
 
@@ -54,6 +54,14 @@ def with_matrices_between(cascade: Cascade, partitions: int) -> Cascade:
     return cascade if joined is other_order else joined
 
 
+def with_matrices(cascade: Cascade, partitions: int) -> Cascade:
+    """The cascade whose products have copies of operands and results as matrices, their ranks joined."""
+    ordered = with_matrix_orders(cascade)
+    copies = {*ordered.tensors} - {*cascade.tensors}
+    results = {t for t in copies if ordered.derived[t].origin in cascade.outputs}
+    return viewing(ordered, partitions, copies, results) if copies else cascade
+
+
 def _as_read(einsum: Einsum, access: Access, other: Access, orders: Mapping[str, Sequence[int]]) -> list[int]:
     """The axes of an operand as a matrix: of the batch, of the sum, its own; [] if it is one."""
     names, result = [i.plain for i in access.indices], [i.plain for i in einsum.output.indices]
@@ -77,7 +85,7 @@ def with_matrices_before_products(cascade: Cascade, partitions: int) -> Cascade:
     inner = {t for t in cascade.written if t not in cascade.outputs and t not in cascade.derived}
     readers = [(e, t) for e in cascade.einsums for t in {*e.reads} & inner]
     parted = {t for _, t in readers} - {t for e, t in readers if not _is_product(e)}
-    return viewing(cascade, partitions, parted, is_before=True)
+    return viewing(cascade, partitions, parted, parted)
 
 
 def _is_product(einsum: Einsum) -> bool:
@@ -86,19 +94,24 @@ def _is_product(einsum: Einsum) -> bool:
     return is_sum(einsum) and all(names) and {*names} <= {v for a in einsum.accesses for v in a.variables}
 
 
-def viewing(cascade: Cascade, partitions: int, apart: Set[str], *, is_before: bool = False) -> Cascade:
-    """The cascade with views in place of some operands, and ranks joined behind them, or before them."""
+def viewing(cascade: Cascade, partitions: int, apart: Set[str], made: Set[str] = frozenset()) -> Cascade:
+    """The cascade with views in place of some operands, and ranks joined behind them.
+
+    Args:
+        made: operands whose ranks are joined before their views.
+    """
     added, cuts, steps = Additions(cascade), dict[str, _Cut](), list[Step]()
     bound = {e.name for block in cascade.blocks for e in block.body}
     bound |= {t for t in apart if sum(e.name == t for e in cascade.einsums) > 1}
     bound |= {t for t, derived in cascade.derived.items() if derived.kind is Kind.OVERLAP}
     apart = apart - bound
     for step in cascade.steps:
-        is_free = isinstance(step, Einsum) and not step.recurrence and not _is_made(step.name, cascade)
+        is_free = isinstance(step, Einsum) and not step.recurrence
+        is_free &= bool(step.body[0].reduce_op) or not _is_made(step.body[0].name, cascade)
         if isinstance(step, Einsum) and is_free and not any(a.gathers for a in step.every_access):
             step = step.reading(partial(_viewed, step, apart, added, cuts))
         steps.append(step)
-    kept = {name if is_before else c.access.tensor for name, c in cuts.items()}
+    kept = {name if c.access.tensor in made else c.access.tensor for name, c in cuts.items()}
     return _written(with_joined_ranks(added.applied(tuple(steps)), partitions, kept), cascade, cuts)
 
 

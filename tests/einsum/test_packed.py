@@ -1,0 +1,106 @@
+"""Products that fill TensorE once they are packed, or in an order in which their ranks are matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nkilab import einsum
+from nkilab.einsum.rewrite.batch_order import with_collected_results
+from nkilab.einsum.rewrite.packed import with_packed_products
+from nkilab.einsum.rewrite.views import with_matrices
+from tests.einsum.test_views import cascade_of, whole_numbers
+
+pytestmark = pytest.mark.corpus
+
+SOBEL = "S[n, h, w] = X[n, h-1, w+1] - X[n, h-1, w-1] + X[n, h+1, w]"
+
+
+def test_small_matrices_lie_on_the_diagonal_of_one() -> None:
+    cascade = cascade_of(
+        {"X": "G C T", "W": "G O C", "Z": "G O T"}, ["Z[g, o, t] = X[g, c, t] . W[g, o, c] ;; M mul V add"],
+        G=8, C=4, O=3, T=50,
+    )  # fmt: skip
+    # row 3*g + o has its columns where those of the sum begin at 4*h, for h = g alone
+    assert [str(e) for e in with_packed_products(cascade, 32).einsums] == [
+        "W_rows[3*g + o, c] = W[g, o, c]",
+        "W_places[go_, g_column] = 1 if 3*g_column <= go_ else 0",
+        "W_places_[go_, g_column] = W_places[go_, g_column] if go_ < 3*g_column + 3 else 0",
+        "W_diagonal[go_, g_column, c] = W_rows[go_, c] . W_places_[go_, g_column] ;; M multiply",
+        "W_packed[go_, 4*g_column + c] = W_diagonal[go_, g_column, c]",
+        "Z[go, t] = X[g_summedc, t] . W_packed[go, g_summedc] ;; M multiply V add",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "step"),
+    [
+        ({"G": 8, "C": 4, "O": 17, "T": 50}, "Z[g, o, t] = X[g, c, t] . W[g, o, c] ;; M mul V add"),
+        ({"G": 8, "C": 4, "O": 3, "T": 50}, "Z[g, o, t] = X[g, c, t] . W[o, g, c] ;; M mul V add"),
+    ],
+    ids=["one of two fills the array", "rows apart"],
+)
+def test_what_is_no_row_of_small_matrices_stays_as_it_is(sizes: dict[str, int], step: str) -> None:
+    ranks = "O G C" if "W[o" in step else "G O C"
+    cascade = cascade_of({"X": "G C T", "W": ranks, "Z": "G O T"}, [step], **sizes)
+    assert with_packed_products(cascade, 64) is cascade
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_grouped_convolution_and_a_block_transform_have_the_values_of_their_definition(dtype: str) -> None:
+    x, w = whole_numbers(36, 8, 258), whole_numbers(36, 8, 4, 3)
+    kernel = einsum.compile(
+        "Z[g, o, t] = X[g, c, t + r] * W[g, c, o, r]",
+        shapes={"X": x.shape, "W": w.shape},
+        sizes={"T": 256},
+        dtypes=dtype,
+    )
+    assert "w_packed" in kernel.source
+    expected = sum(np.einsum("gct,gco->got", x[:, :, r : r + 256], w[..., r]) for r in range(3))
+    np.testing.assert_array_equal(np.asarray(kernel(X=x, W=w), np.float32), expected)
+    c, image = whole_numbers(4, 4), whole_numbers(32, 16)
+    kernel = einsum.compile(
+        "Z[p, u, q, v] = C[u, i] * X[4*p + i, 4*q + j] * C[v, j]",
+        shapes={"C": c.shape, "X": image.shape}, sizes={"P": 8, "Q": 4}, dtypes=dtype,
+    )  # fmt: skip
+    blocks = np.einsum("ui,piqj,vj->puqv", c, image.reshape(8, 4, 4, 4), c)
+    exact = {"float32": 0.0, "bfloat16": 2.0**-7}[dtype]
+    np.testing.assert_allclose(
+        np.asarray(kernel(C=c, X=image), np.float32), blocks, rtol=exact, atol=exact * 8
+    )
+
+
+def test_operands_and_results_of_products_are_matrices() -> None:
+    cascade = cascade_of(
+        {"A": "I K J L", "B": "M L N K", "Z": "I M J N"},
+        ["Z[i, m, j, n] = A[i, k, j, l] . B[m, l, n, k] ;; M mul V add"], I=3, J=4, K=5, L=6, M=7, N=8,
+    )  # fmt: skip
+    # B is the larger operand: its order of l and k holds for both
+    assert [str(e) for e in with_matrices(cascade, 128).einsums] == [
+        "A_batches[a_0, a_2, a_3, a_1] = A[a_0, a_1, a_2, a_3]",
+        "A_batches_rows[4*i + j, 5*l + k] = A_batches[i, j, l, k]",
+        "B_batches[b_0, b_2, b_1, b_3] = B[b_0, b_1, b_2, b_3]",
+        "B_batches_rows[8*m + n, 5*l + k] = B_batches[m, n, l, k]",
+        "Z_batches[ij, mn] = A_batches_rows[ij, lk] . B_batches_rows[mn, lk] ;; M multiply V add",
+        "Z_batches_rows[z_0, z_2, z_1, z_3] = Z_batches[4*z_0 + z_2, 8*z_1 + z_3]",
+        "Z[z_0, z_1, z_2, z_3] = Z_batches_rows[z_0, z_2, z_1, z_3]",
+    ]
+
+
+def test_a_few_elements_between_those_of_the_other_operand_are_collected() -> None:
+    declared = {"X": "C P", "W": "C O B", "Z": "O P B"}
+    few = cascade_of(declared, ["Z[o, p, b] = X[c, p] . W[c, o, b] ;; M mul V add"], C=8, O=6, P=9, B=4)
+    assert [str(e) for e in with_collected_results(few).einsums][1:] == [
+        "Z[z_0, z_1, z_2] = Z_batches[z_0, z_1, z_2]"
+    ]
+    many = cascade_of(declared, ["Z[o, p, b] = X[c, p] . W[c, o, b] ;; M mul V add"], C=8, O=6, P=9, B=16)
+    assert with_collected_results(many) is many
+
+
+def test_rows_behind_an_edge_are_loaded_and_not_transposed_to_partitions_behind_it() -> None:
+    # PSUM is copied to partitions from 0, 32, 64 or 96 on; h - 1 has its first row on partition 1
+    x = whole_numbers(2, 20, 24)
+    kernel = einsum.compile(SOBEL, shapes={"X": x.shape}, sizes={"N": 2, "H": 20, "W": 24}, dtypes="bfloat16")
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1)))
+    expected = padded[:, :-2, 2:] - padded[:, :-2, :-2] + padded[:, 2:, 1:-1]
+    np.testing.assert_array_equal(np.asarray(kernel(X=x), np.float32), expected)
