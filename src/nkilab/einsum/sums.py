@@ -135,11 +135,15 @@ def _need_tallies(held: list[Access], tallied: set[int]) -> None:
 
 
 def _together(sums: list[Sum]) -> list[list[Sum]]:
-    """Statements that add to one sum: those with the same beginning."""
+    """Statements that add to one sum: those with the same beginning; with the loops outside of all."""
     found: dict[int, list[Sum]] = {}
     for one in sums:
         found.setdefault(one.begun, []).append(one)
-    return list(found.values())
+    outside = {n: set.intersection(*({id(f) for f in s.fixed} for s in group)) for n, group in found.items()}
+    return [
+        [replace(s, fixed=tuple(f for f in s.fixed if id(f) in outside[n])) for s in group]
+        for n, group in found.items()
+    ]
 
 
 def _taken(one: Sum) -> Any:

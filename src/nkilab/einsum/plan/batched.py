@@ -85,11 +85,13 @@ def _sides(nest: Contraction, variable: str) -> Iterator[tuple[tuple[str, int], 
     spans, lanes = nest.spans, nest.lanes
     whole_sides = tuple((v, spans[v].most) for v in (nest.product.part, nest.product.free) if v)
     yield whole_sides
+    chips = ((nest.ctx.chip(a.tensor), a) for a in nest.einsum.accesses)
+    blocked = {chip.part_variable(a) for chip, a in chips if chip is not None and chip.has_blocks}
     if _is_last(nest, variable):
         for count in range(1, len(whole_sides) + 1):
-            # what divides an extent and fills at least half of the partitions
-            parts = range(lanes, lanes // 2 - 1, -1)
-            cut = tuple((v, next((m for m in parts if n % m == 0), n)) for v, n in whole_sides[:count])
+            # what divides an extent and fills at least half of the partitions, or a block on chip
+            held = ((v, n, lanes if v in blocked else lanes // 2) for v, n in whole_sides[:count])
+            cut = tuple((v, next((m for m in range(lanes, b - 1, -1) if n % m == 0), n)) for v, n, b in held)
             yield (*cut, *whole_sides[count:])
 
 
