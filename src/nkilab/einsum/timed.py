@@ -113,6 +113,9 @@ class Timed:
             self.seen |= {t.what for t in better[: better.index(best) + 1 if best else None]}
             if best is not None:
                 notes.append(best.reason)
+                # rewrites that were not timed may be worth more behind another one
+                untimed = {t.what for t in trials if t.is_busiest and t not in better}
+                self.seen -= untimed if self.are_rewrites else set()
                 self.take(best)
         self.plan[1].choices.extend(notes)
         self.plan[1].tried.extend((*tried, *self.faults))
