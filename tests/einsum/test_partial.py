@@ -132,6 +132,29 @@ def test_a_part_that_is_no_multiple_of_the_next_is_refused_where_no_plan_has_it(
     )
 
 
+def test_extents_that_a_part_of_a_mapping_leaves_open_are_arguments() -> None:
+    document = YAML(typ="safe").load(SCALED_SUM)
+    del document["binding"]["tensor"]
+    kernel = nkilab.einsum.compile(text_of(document))
+    assert kernel.parameters == ("K1",)
+    rng = np.random.default_rng(0)
+    # whole numbers so small that float32 has every sum
+    a, b = rng.integers(-2, 3, (5, 128)), rng.integers(-2, 3, (5, 128, 64))
+    t = np.einsum("ak,akn->n", a, b)
+    assert np.array_equal(kernel(a, b), t * t - t)
+
+
+def test_a_plan_that_is_another_one_at_another_size_is_refused() -> None:
+    text = text_of({"einsum": {**GEMM, "shape": {}}, "mapping": {"partitioning": {"Z": split(M=128)}}})
+    line = next(n for n, row in enumerate(text.split("\n"), 1) if row == "mapping:")
+    with pytest.raises(UnsupportedError) as refused:
+        nkilab.einsum.compile(text)
+    assert str(refused.value) == (
+        f"{line + 1}:3: mapping: the plan differs from one size of K, M, N to another\n"
+        "  hint: give the extents in einsum.shape"
+    )
+
+
 def parts_of(text: str) -> list[tuple[str, ...]]:
     document = YAML(typ="safe").load(text)
     whole = [

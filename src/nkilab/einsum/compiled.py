@@ -216,8 +216,8 @@ class CompiledEinsum:
     @cached_property
     def space_text(self) -> str:
         """YAML of the tile sizes that `nkilab tune` may give the kernel; "" where nothing can be turned."""
-        if self.tree is None:
-            return ""
+        if self.tree is None or self.spec.is_mapped:
+            return ""  # a mapping decides
         return space_text(named(self.tree, self.cascade), self.machine, self.name)
 
     def test_text(self, module: str = "") -> str:

@@ -15,19 +15,18 @@ from ..tiles.dtypes import as_dtype
 from ..tracebacks import public
 from .attempts import attempted
 from .checks.judge import GIVEN, judge
-from .checks.layouts import differing_views
-from .checks.model import Model, close_to
+from .checks.model import close_to
 from .checks.names import check_cascade, known_ranks
 from .compiled import PRINTERS, CompiledEinsum
-from .grades import Finding, Grade, enforce
+from .grades import Finding, enforce
 from .language.ast import Access, Cascade, Einsum
 from .language.extents import merged_sizes, sized, sizes_of_arrays
 from .language.forms import spec_from
 from .language.shorthand import need_instructions
 from .language.spec import Spec
-from .mapped.complete import is_whole
-from .mapped.copies import copied
 from .mapped.kernel import Compiled, guide_of, kernel_of, planned
+from .mapped.nests import is_whole
+from .mapped.opened import open_ranks
 from .mapped.parts import with_parts
 from .plan.context import Plan, PlanError
 from .plan.forwards import need_forward_indices
@@ -108,7 +107,7 @@ def compile(
     enforce(found, strict=strict)
     if held.is_mapped:
         held = _decided(held, dtypes, search.seconds) if is_whole(held) else _completed(known, dtypes)
-        result = _mapped(held, cascade, machine, dialect, found, strict, search)
+        result = _mapped(held, cascade, machine, dialect, found, search)
         return replace(result, changes=(*parts, *result.changes), target=target)
     result = _planned(held, sized(cascade), dtypes, dialect, machine, search)
     return replace(result, findings=found, target=target)
@@ -120,10 +119,9 @@ def _judged(
     """A specification, and it with extents, with what a mapping needs; what was done, what is found."""
     known, parts = with_parts(known, machine)
     held = replace(held, partitioning=known.partitioning)
-    held, known, copies = _with_copies(held, known, machine)
     is_partial = held.is_mapped and not is_whole(held)
     found = judge(known, machine, GIVEN) if is_partial else judge(known, machine)
-    return held, known, tuple(parts), (*copies, *found)
+    return held, known, tuple(parts), found
 
 
 def _over_ranges(
@@ -328,21 +326,8 @@ def with_axes_swapped(cascade: Cascade, output: str) -> Cascade:
     return replace(cascade, tensors=tensors, steps=tuple(steps))
 
 
-def _with_copies(held: Spec, known: Spec, machine: Machine) -> tuple[Spec, Spec, tuple[Finding, ...]]:
-    """A whole mapping with an Einsum for each tile that is read in another layout than it is made in."""
-    if not held.is_mapped or not is_whole(held):
-        return held, known, ()
-    found = judge(known, machine)
-    if any(f.grade is Grade.ERROR for f in found):
-        return held, known, ()
-    views = [(t, p) for t, p, key in differing_views(Model(known, machine)) if key != "partition"]
-    told = tuple(f for f in found if f.row.id in ("view-turned", "view-free"))
-    return (copied(known, views), copied(known, views), told) if views else (held, known, ())
-
-
 def _mapped(
-    spec: Spec, cascade: Cascade, machine: Machine, dialect: str, found: tuple[Finding, ...], strict: bool,
-    search: Search,
+    spec: Spec, cascade: Cascade, machine: Machine, dialect: str, found: tuple[Finding, ...], search: Search,
 ) -> CompiledEinsum:  # fmt: skip
     """The kernel of a mapping, completed where parts of it are missing.
 
@@ -362,23 +347,23 @@ def _mapped(
 
     if search.seconds:
         return _searched(spec, machine, title_of(cascade), found, search, compiled)
-    return kernel_of(spec, machine, title_of(cascade), found, strict, compiled)
+    return kernel_of(spec, machine, title_of(cascade), found, compiled)
 
 
 def _searched(
     spec: Spec, machine: Machine, title: str, found: tuple[Finding, ...], search: Search, compiled: Compiled,
 ) -> CompiledEinsum:  # fmt: skip
     """The best kernel that a search finds among the plans that keep what is given."""
-    guide = guide_of(spec, machine, title)
-    plans = [] if guide is None else list(guide.plans())
-    if guide is None or not plans:
-        told = "is whole, or has open extents" if guide is None else "is followed by one kernel, not by plans"
+    is_open = bool(open_ranks(spec))
+    plans = [] if is_open else list(guide_of(spec, machine, title).plans())
+    if not plans:
+        told = "has open extents" if is_open else "is followed by one kernel, not by plans"
         raise UsageError(
             f"search is given with a mapping that {told}: nothing is left to try", hint="leave search out"
         )
 
     first = replace(planned(spec, plans[0], found, compiled), knobs=plans[0].knobs)
-    return searched(Plans(first, guide, plans[0].given), search)
+    return searched(Plans(first, plans[0].guide, plans[0].given), search)
 
 
 def _as_written(spec: Spec, cascade: Cascade, target: str) -> CompiledEinsum:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from math import lcm
 
 from ...tiles.dtypes import as_dtype
@@ -92,14 +93,16 @@ _DRIVERS = {
 }
 
 
-def with_small_extents(spec: Spec, cascade: Cascade) -> Cascade:
-    """A cascade whose open ranks have small extents that its splits divide."""
-    sizes = dict(cascade.sizes)
-    for rank in dict.fromkeys(r for t in cascade.tensors.values() for r in t.ranks):
-        if rank not in sizes:
-            parts = [splits[rank][0] for splits in spec.partitioning.values() if rank in splits]
-            sizes[rank] = 2 * lcm(*parts)
-    return replace(cascade, sizes=sizes)
+def with_small_extents(spec: Spec, cascade: Cascade, times: Iterable[int] = repeat(2)) -> Cascade:
+    """A cascade whose open ranks have small extents that its splits divide.
+
+    Args:
+        times: how many of its largest parts a rank has, that with the largest first.
+    """
+    ranks = dict.fromkeys(r for t in cascade.tensors.values() for r in t.ranks if r not in cascade.sizes)
+    parts = {r: lcm(*(s[r][0] for s in spec.partitioning.values() if r in s)) for r in ranks}
+    sizes = {r: parts[r] * n for r, n in zip(sorted(ranks, key=lambda r: -parts[r]), times)}
+    return replace(cascade, sizes={**cascade.sizes, **sizes})
 
 
 def _imports(module: str, *names: str) -> str:

@@ -27,7 +27,11 @@ COMPUTING: dict[str, tuple[type[nodes.Statement], ...]] = {
     "TensorCopy": (nodes.Copy,),
     "TensorReduce": (nodes.Reduce, nodes.Combine),
     "LoopReduce": (nodes.Combine,),
+    "Load": (nodes.Load,),
+    "BroadcastTo": (nodes.Load,),
+    "Store": (nodes.Store,),
 }
+TRANSFERS = ("Load", "Store", "BroadcastTo")
 ENGINES = {"scalar": "ScalarEngine", "gpsimd": "GpSimdEngine"}
 
 
@@ -124,6 +128,13 @@ class Followed:
         runs = [r for r in self.runs(einsum) if variable in r.covers]
         if whole is None or not runs:
             return False
+        statements = [s for r in runs for s in r.statements]
+        if statements and all(isinstance(s, nodes.Load | nodes.Store) for s in statements):
+            return True  # a transfer takes what lies side by side
+        if (held := self.spec.engines.get(einsum)) is not None and held.ranks:
+            # an instruction takes the parts of its ranks together
+            taken = {p.low for p in self.parts(einsum, held.ranks) if p.variable == variable}
+            sizes = [s for s in sizes if s not in taken]
         sizes = [s for s in sizes if s < whole]
         return all(
             lies_within([t.block for t in r.loops if t.variable == variable], r.covers[variable], sizes)
@@ -158,6 +169,8 @@ class Followed:
         names = [n for v in variables for n in self.ranks.names_after(held.einsum, v)]
         every = [p for p in self.parts(held.einsum, names) if p.high > p.low]
         extents = self.extents(held.einsum)
+        if held.instruction in TRANSFERS:
+            every = [p for p in every if p in consumed]
         return all((p in consumed) != bool(self.loops_over(p, r.loops, extents)) for p in every for r in runs)
 
     def is_instruction(self, ran: Ran, held: Execution) -> bool:
@@ -171,7 +184,8 @@ class Followed:
         own = [
             s for s in nodes.statements(ran.statements) if isinstance(s, kinds) or not isinstance(s, MOVING)
         ]
-        fitting = [isinstance(s, kinds) and held.component in ("", engine_of(s)) for s in own]
+        component = "" if held.instruction == "BroadcastTo" else held.component  # a transfer spreads it
+        fitting = [isinstance(s, kinds) and component in ("", engine_of(s)) for s in own]
         # an operator of several steps takes several instructions, as a map and a sum do; one of them is this
         has_steps = any(e.map_op and (OPERATORS[e.map_op].steps or is_sum) for e in writers)
         return any(fitting) if has_steps else all(fitting)
@@ -206,9 +220,18 @@ class Followed:
             is_there = placed.tensor in self.cascade.inputs or self.ctx.hbm(placed.tensor) is not None
             is_plain = self.is_as_declared(placed.tensor, placed.einsum, placed.ranks)
             return is_there and is_plain and not placed.unbound
+        own = self.spec.placements.get((placed.tensor, placed.tensor), placed)
+        if self.sides(own) != self.sides(placed):
+            return True  # it is turned for who reads it so
         names = self.cascade.tensors
         made = (m for m in self.ctx.made if self.declared(m.tensor, names) == placed.tensor)
         return any(self.is_tile(m, placed) for m in made)
+
+    def sides(self, placed: Placement) -> list[int | None]:
+        """The axes of a tensor that a place has on the partitions."""
+        indices = self.indices(placed.tensor, placed.einsum)
+        parts = [p for p in self.parts(placed.einsum, placed.outer) if p.high > p.low]
+        return [indices.index(p.variable) if p.variable in indices else None for p in parts]
 
     def declared(self, name: str, known: Container[str]) -> str:
         """What an Einsum or a tensor of the plan is, or comes from, in the specification."""
@@ -250,7 +273,8 @@ class Followed:
         is_free = not any(self.loops_over(p, around, extents) for p in layout)
         is_bound = all(self.loops_over(p, around, extents) for p in bound)
         free = [v for v in variables if v in {p.variable for p in layout} - {p.variable for p in outer}]
-        is_in_order = list(dict.fromkeys(p.variable for p in inner)) == free
+        # blocks of partitions come before all else
+        is_in_order = list(dict.fromkeys(p.variable for p in inner if p.variable in free)) == free
         return is_free and is_bound and is_in_order and {p.variable for p in outer} == set(side)
 
     @property
@@ -263,4 +287,6 @@ def engine_of(statement: nodes.Statement) -> str:
     """The engine that a statement runs on, as mappings call it."""
     if isinstance(statement, nodes.Activate):
         return "ScalarEngine"
+    if isinstance(statement, nodes.Load | nodes.Store):
+        return "DMAEngine"
     return ENGINES.get(getattr(statement, "engine", ""), "VectorEngine")

@@ -21,6 +21,7 @@ from ..room import NoRoomError
 from ..tree.nodes import Kernel
 from ..written.ranks import Ranks
 from .followed import Entry, Followed, parts_of
+from .nests import is_instructions, is_whole, scheduled
 
 # choices that are tried where the rules do not keep what is given, for how many ways to ask
 MOST_PLANS, MOST_SEARCHED = 12, 2
@@ -36,6 +37,8 @@ class Guided:
     proofs: tuple[str, ...]  # what was proved of it
     given: Given  # what the plan was asked for
     knobs: Knobs  # its choices
+    guide: Guide  # who asked
+    changes: tuple[str, ...] = ()  # what it does in another way than the words say
 
 
 class Guide:
@@ -50,6 +53,7 @@ class Guide:
         self.spec, self.cascade, self.machine, self.title = spec, cascade, machine, title
         self.broken: tuple[Entry, ...] = ()
         self.faults: list[str] = []
+        self.problem = ""  # of the last plan that could not be made
 
     def plans(self) -> Iterator[Guided]:
         """Plans that keep all that is given, those first that are like the plan of nothing given.
@@ -57,6 +61,10 @@ class Guide:
         Where there is none, `broken` has the entries that the nearest plan does not keep, and `faults` why
         plans that might keep them could not be made.
         """
+        if is_instructions(self.cascade):
+            yield from self.in_loops()
+        if is_whole(self.spec):
+            return
         free = self.attempt(Given(is_watched=True), RULES)
         if free is not None:
             yield free
@@ -75,6 +83,15 @@ class Guide:
             if found is not None:
                 yield found
                 return
+
+    def in_loops(self) -> Iterator[Guided]:
+        """The plan of a cascade that names every instruction, in the loops of its mapping."""
+        held = scheduled(self.spec, self.cascade, given_of(self.spec, self.cascade))
+        guide = Guide(held.spec, held.cascade, self.machine, self.title)
+        found = guide.attempt(held.given, RULES)
+        self.broken, self.faults, self.problem = guide.broken, guide.faults, guide.problem
+        if found is not None:
+            yield replace(found, changes=held.changes)
 
     def choices(self, given: Given) -> Iterator[Knobs]:
         """Another option at one choice of the rules."""
@@ -104,6 +121,7 @@ class Guide:
                 raise
             # what is given may ask for what no nest covers; what ends otherwise is a fault of ours
             self.faults += [reason(error)] if is_fault(error) else []
+            self.problem = reason(error)
             return None
 
     def fitting(self, given: Given, knobs: Knobs) -> Guided | None:
@@ -111,7 +129,7 @@ class Guide:
         for less in knobs.shares():
             with suppress(NoRoomError):
                 kernel, ctx = self.kept(given, less)
-                return Guided(kernel, ctx, proved(kernel, self.cascade, self.machine), given, less)
+                return Guided(kernel, ctx, proved(kernel, self.cascade, self.machine), given, less, self)
         return None
 
     def kept(self, given: Given, knobs: Knobs) -> tuple[Kernel, Context]:
@@ -176,9 +194,9 @@ def given_of(spec: Spec, cascade: Cascade) -> Given:
             continue
         kept.add(tensor)
         bound[tensor] = frozenset(p.variable for p in parts(einsum, placed.unbound))
-        held = [p.variable for p in parts(einsum, placed.outer)]
-        if tensor == einsum and held:
-            sides.setdefault(tensor, held[0])
+        held = [p.variable for p in parts(einsum, placed.outer) if p.high > p.low]
+        if tensor == einsum and placed.outer:
+            sides.setdefault(tensor, (*held, "")[0])
     orders = {e: parts(e, o) for e, o in spec.loop_order.items()}
     plain = {v for held in shapes.values() for v in held} | {p.variable for o in orders.values() for p in o}
     plain |= set(sides.values()) | {

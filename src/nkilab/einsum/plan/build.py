@@ -129,10 +129,16 @@ class Builder:
 
     @contextmanager
     def tiles(
-        self, hint: str, extent: int, block: int, *, is_sequential: bool = False, comment: str = "",
+        self, hint: str, extent: int | Span, block: int, *, is_sequential: bool = False, comment: str = "",
         over: str = "",
     ) -> Iterator[Span]:  # fmt: skip
-        """A loop over tiles of an extent, of the variable `over`; left out where there is one tile."""
+        """A loop over tiles of an extent, of the variable `over`; left out where there is one tile.
+
+        Args:
+            extent: a span where loops around may know it alone.
+        """
+        total = extent.count if isinstance(extent, Span) and extent.count.value is None else None
+        extent = extent.most if isinstance(extent, Span) else extent
         trips = -(-extent // block)
         if trips == 1:
             if comment:
@@ -144,10 +150,13 @@ class Builder:
         self.loops += 1
         scope = Scope(names={variable}, turn=Turn(over, block, self.loops) if over else None)
         count_name, count = "", None
-        if extent % block:
-            count_name, count = self.fresh(f"{hint}_count"), at_most(block, extent - start)
+        if (extent % block or total is not None) and block > 1:
+            left = extent if total is None else total
+            count_name, count = self.fresh(f"{hint}_count"), at_most(block, left - start)
             scope.names.add(count_name)
-        loop = Loop(variable, trips, scope.body, is_sequential, count_name, count, comment)
+        each = block if total is not None else 1
+        turns = trips if total is None else (total + (block - 1)) // block
+        loop = Loop(variable, turns, scope.body, is_sequential, count_name, count, comment, total, each)
         outer = self.scopes[-1]
         outer.opened = len(outer.body)
         outer.body.append(loop)

@@ -99,7 +99,7 @@ def _judged(
     wide = [v for v in dict.fromkeys(v for e in einsums for v in e.variables) if not spans[v].is_point]
     accesses = [(a, a is e.output) for e in einsums for a in e.every_access]
     along = {e.recurrence.variable for e in einsums if e.recurrence is not None}
-    is_apart = any(running(e, spans) and part not in running(e, spans) for e in einsums)
+    is_apart = any(running(ctx, e, spans) and part not in running(ctx, e, spans) for e in einsums)
     if is_apart or (not along <= {free} and any(not spans[v].is_point or free for v in along)):
         return None
     if not all(_is_legal(ctx, a, (is_out, *how), spans, part, free) for a, is_out in accesses):
@@ -145,9 +145,10 @@ def turned_ns(ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str) -
     return TURN_NS * -(-spans[wanted].most // ctx.lanes) * turns
 
 
-def running(einsum: Einsum, spans: Mapping[str, Span]) -> list[str]:
-    """Variables of a sum of which loops around the nest take tiles."""
-    return [v for v in einsum.reduced if v in spans and spans[v].start.names and not spans[v].is_point]
+def running(ctx: Context, einsum: Einsum, spans: Mapping[str, Span]) -> list[str]:
+    """Variables of a sum of which loops that a group shares take tiles."""
+    held = {} if einsum.name in ctx.given.nests else spans
+    return [v for v in einsum.reduced if v in held and held[v].start.names and not held[v].is_point]
 
 
 def is_settled(span: Span, partitions: int) -> bool:
@@ -159,6 +160,8 @@ def _chunk(
     ctx: Context, einsums: list[Einsum], columns: int, reduced: set[str], part: str, spans: dict[str, Span],
     free: str,
 ) -> int:  # fmt: skip
+    if all(e.name in ctx.given.covered for e in einsums):
+        return columns
     each = 4  # what is computed on the way
     for access in {str(a): a for e in einsums for a in e.accesses}.values():
         if free in access.variables and ctx.chip(access.tensor) is None and access.tensor in ctx.storages:
@@ -173,7 +176,7 @@ def _chunk(
         most *= 2
     if most < columns <= limit and columns * each * 2 <= ctx.room() * 0.9:
         most = columns
-    is_running = any(running(e, spans) for e in einsums)
+    is_running = any(running(ctx, e, spans) for e in einsums)
     if part in reduced and free not in reduced and not is_running:
         most = ctx.bank
     if columns <= most:

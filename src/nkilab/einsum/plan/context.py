@@ -191,6 +191,11 @@ class Context:
         names = dict.fromkeys((*einsum.variables, *einsum.along))
         return {v: outer[v] if v in outer else whole(self.cascade.extent(v, einsum)) for v in names}
 
+    def carried(self, einsum: Einsum, outer: Mapping[str, Span]) -> list[str]:
+        """Variables of a sum that the loops which a mapping gives around its statement run over."""
+        held = outer if einsum.name in self.given.nests else {}
+        return [v for v in einsum.reduced if v in held and held[v].start.names]
+
     def hbm(self, tensor: str) -> Storage | None:
         """The place of a tensor in HBM, if it has one."""
         return next((s for s in self.storages.get(tensor, ()) if s.is_hbm), None)

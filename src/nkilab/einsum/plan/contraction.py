@@ -412,7 +412,9 @@ class Contraction:
             for variable, each in self.inner():
                 turns = build.tiles(variable, spans[variable].most, each, is_sequential=True, over=variable)
                 inner[variable] = stack.enter_context(turns)
-            running = [name for span in inner.values() for name in span.start.names]
+            carried = self.ctx.carried(self.einsum, self.outer)
+            running = [n for v in carried for n in sorted(self.outer[v].start.names)]
+            running += [name for span in inner.values() for name in span.start.names]
             covered = [{**own, **inner} for own in every]
             if self.parts is None:
                 self.add_products(views, covered, places, running, spans[self.product.over])
@@ -452,8 +454,9 @@ class Contraction:
 
     def tally(self, into: View, spans: dict[str, Span]) -> None:
         """Note what was added to a sum: of all values those of `spans`, of a block those of its part."""
-        every = self.ctx.spans(self.einsum, self.outer)
-        if into.buffer.memory == nodes.PSUM:
+        carried = self.ctx.carried(self.einsum, self.outer)
+        every = self.ctx.spans(self.einsum, {v: s for v, s in self.outer.items() if v not in carried})
+        if into.buffer.memory == nodes.PSUM and not carried:
             every = {**every, self.product.over: self.spans[self.product.over]}
         self.ctx.build.add(tally(self.ctx, self.einsum, into, spans, every))
 

@@ -21,6 +21,7 @@ class Turn:
     variable: str  # that it runs over
     block: int  # values of a turn
     number: int = 0  # of the loop, each another one
+    name: str = field(default="", compare=False)  # what it is called, if that is given
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,12 @@ class Given:
     # whether the plan is compared with a mapping: then it has only what the builder notes whole, no rewritten
     # Einsums and no operands that lie stacked
     is_watched: bool = False
+    # per Einsum, the loops that it stands in, those of one number shared
+    nests: Mapping[str, tuple[Turn, ...]] = field(default_factory=dict)
+    # per Einsum, how many of these stand around its tile at most
+    depths: Mapping[str, int] = field(default_factory=dict)
+    covered: frozenset[str] = frozenset()  # Einsums of which a statement takes all that given loops leave
+    memories: Mapping[str, str] = field(default_factory=dict)  # per tensor with a place on chip
     # what rewrites of the cascade added: it keeps what is given of what it comes from
     derived: Mapping[str, Derived] = field(default_factory=dict)
 
@@ -161,6 +168,8 @@ def lies_within(blocks: Sequence[int], covers: int, sizes: Sequence[int]) -> boo
         covers: values of one statement.
         sizes: of the parts, the outermost first.
     """
+    if sizes and [*blocks[: len(sizes)]] == [*sizes] and covers <= sizes[-1]:
+        return True  # each loop goes through the parts of one turn of the one around it
     if any(a % b for a, b in pairwise(sizes)):
         return False
     return all(_is_aligned(blocks, covers, size) for size in sizes)

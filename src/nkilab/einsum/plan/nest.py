@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
+from ...errors import UnsupportedError
 from ..language.ast import Access, Affine, Einsum, Operand, Position, Scalar
 from ..language.operators import OPERATORS
 from ..lower.scan import Scans
@@ -85,7 +86,7 @@ class Nest:
     def is_combined_late(self) -> bool:
         """Whether what partitions have of sums is combined behind all loops: of few results, or of turns."""
         choice, reduced = self.choice, self.reduced
-        if any(running(e, self.outer) for e in self.cluster.einsums):
+        if any(running(self.ctx, e, self.outer) for e in self.cluster.einsums):
             return True
         is_apart = choice.part in reduced and (not choice.free or choice.free in reduced)
         loops = [v for v in self.looped if v not in reduced]
@@ -167,7 +168,8 @@ class Nest:
 
     def is_reduced(self, einsum: Einsum) -> bool:
         """Whether an Einsum reduces anything that is no point."""
-        return any(not self.spans[v].is_point or v not in self.outer for v in einsum.reduced)
+        is_wide = any(not self.spans[v].is_point or v not in self.outer for v in einsum.reduced)
+        return is_wide or bool(self.ctx.carried(einsum, self.outer))
 
     def is_settled(self, variable: str) -> bool:
         """Whether a variable needs no loop: it is a point, or its tile is chosen outside."""
@@ -396,10 +398,14 @@ class Nest:
         """Make the place of a sum before the loops that it runs over."""
         looped = [v for v in einsum.reduced if not self.is_settled(v)]
         is_single = all(self.spans[v].most <= self.choice.block(v) for v in looped)
-        is_single &= not (self.is_late or running(einsum, self.outer))
+        is_single &= not (self.is_late or running(self.ctx, einsum, self.outer))
         direct = None if self.is_late else self.direct_sum(einsum)
+        if self.ctx.carried(einsum, self.outer):
+            if direct is None:
+                raise einsum.located(UnsupportedError(f"{einsum.name} has no place that takes up its sum"))
+            return Partial(einsum, direct, False, True)
         hint = f"{einsum.name.lower()}_{'sum' if einsum.reduce_op == 'add' else einsum.reduce_op[:3]}"
-        with self.ctx.outside(einsum.name if running(einsum, self.outer) else "", self.outer):
+        with self.ctx.outside(einsum.name if running(self.ctx, einsum, self.outer) else "", self.outer):
             into = direct if direct is not None else self.new_sum(einsum, hint)
             if not is_single:
                 self.ctx.build.add(nodes.Fill(into, float(OPERATORS[einsum.reduce_op].identity or 0.0)))
@@ -451,7 +457,9 @@ class Nest:
 
     def tally(self, one: Partial, into: View) -> None:
         """Note what the present tile added to a sum."""
-        outer = {v: span for v, span in self.outer.items() if v not in running(one.einsum, self.outer)}
+        own = one.einsum
+        over = {*running(self.ctx, own, self.outer), *self.ctx.carried(own, self.outer)}
+        outer = {v: span for v, span in self.outer.items() if v not in over}
         whole, is_across = self.ctx.spans(one.einsum, outer), self.choice.part in one.einsum.reduced
         self.ctx.build.add(tally(self.ctx, one.einsum, into, self.spans, whole, is_across))
 
@@ -461,7 +469,7 @@ class Nest:
             tile = self.targets[one.einsum.name].tile
             if one.is_delivered and tile is not None:
                 tile.changed()
-            elif running(one.einsum, self.outer):
+            elif running(self.ctx, one.einsum, self.outer):
                 self.ctx.ended.append(partial(self.combined, one, {}))
             elif self.is_late:
                 self.combined(one, self.outer)

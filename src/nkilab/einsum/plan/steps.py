@@ -33,6 +33,7 @@ from .peeled import peel
 from .pipeline import pipelined
 from .product import is_batch, product_of, products_for, together
 from .reach import beyond_edges
+from .scheduled import Scheduled
 from .shortened import without_ruled_out
 from .solve import solve_of, substitution_in
 from .storage import APART, in_hbm
@@ -96,6 +97,8 @@ class Lowering:
             self.copy_edged(name)
         alone = {*cascade.views, *self.edges, *inside}
         groups = groups_of(cascade, ctx.knobs.is_fused, alone, is_parted=ctx.knobs.is_ordered)
+        if ctx.given.nests:
+            groups = Scheduled(ctx, self.homes, self.lower_run).lower()
         for number, group in enumerate(groups):
             self.lower_group(group, {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads})
         outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
@@ -132,7 +135,8 @@ class Lowering:
             peel(kernel, self.ctx)
         self.take_names(kernel)
         ways = ("together", "turn by turn")
-        if self.ctx.pick("transfers of several turns", ways, costs=(1.0, 1.9)) == "together":
+        is_wide = not self.ctx.given.nests  # what a mapping gives loops moves what they leave
+        if is_wide and self.ctx.pick("transfers of several turns", ways, costs=(1.0, 1.9)) == ways[0]:
             Coalescing(kernel, self.hardware, self.ctx.build, is_given).change()
 
     def take_names(self, kernel: Kernel) -> None:
@@ -331,14 +335,9 @@ class Lowering:
         found = []
         for variable in self.ctx.given.sorted((e.name for e in group.einsums), forced):
             extent = self.ctx.cascade.extent(variable, group.einsums[-1])
-            block = forced[variable]
-            if not block:
-                block = (
-                    self.homes.group_block(group, variable, extent, products)
-                    if extent > self.ctx.lanes
-                    else 1
-                )
-            found.append((variable, extent, block))
+            is_long = extent > self.ctx.lanes and not forced[variable]
+            tile = self.homes.group_block(group, variable, extent, products) if is_long else 1
+            found.append((variable, extent, forced[variable] or tile))
         return found
 
     # steps

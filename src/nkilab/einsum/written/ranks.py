@@ -138,13 +138,7 @@ class Ranks:
         return [d for d in found if not d.is_unit]
 
     def hbm_axes(self, placed: Placement) -> list[Digit]:
-        """What lies along the axes of a tensor in HBM: its ranks as placed; as declared where it lies plain.
-
-        The two parts of a rank whose last part is shorter are one axis.
-        """
-        if placed.is_plain:
-            declared = self.spec.cascade.tensors[placed.tensor].ranks
-            return [Digit(rank, 1, self.size("", rank)) for rank in declared]
+        """What lies along the axes of a tensor in HBM; parts of which the last is shorter are one axis."""
         found: list[Digit] = []
         for rank in placed.ranks:
             base = self.edge_of(placed.einsum, rank)
