@@ -3,7 +3,7 @@
 A buffer lives from where it is made to the end of that turn. The last write before each read, and before each
 further write, is what isl finds as the flow of values. A value may go from one turn of a loop to another only
 where turns run in order, in sums (`sums.py`), and to the next in tiles with versions for two turns. What
-scans and states hand on says how many turns made it (`View.turn`). Of tiles that hold no tensor of the
+scans and states hand on says how many turns made it (`View.turn`). Of other tiles that hold no tensor of the
 cascade, which may overwrite its own, nothing but constants is overwritten unread.
 """
 
@@ -158,8 +158,9 @@ class _Life:
                 read = read.union(elements)
             elif not isinstance(self.accesses[write].statement, Fill):
                 lost = lost.union(elements)
-        # what nobody ever reads may be copied along
-        if not self.buffer.tensor and not lost.intersect_range(read.range()).is_subset(read):
+        # what nobody ever reads may be copied along; the last of what turns hand on is read by none
+        is_told = bool(self.buffer.tensor) or any(a.view.turn for a in self.accesses)
+        if not is_told and not lost.intersect_range(read.range()).is_subset(read):
             raise ProofError(f"{self.buffer.name} is written anew before what it had is read")
 
     def stays_in_turn(self, write: int, number: int, flow: Any) -> None:
