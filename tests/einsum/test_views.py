@@ -13,7 +13,6 @@ from nkilab.einsum.rewrite.batch_order import with_windows_last
 from nkilab.einsum.rewrite.splits import with_split_ranks
 from nkilab.einsum.rewrite.views import with_matrices_before_products, with_matrices_between, with_views
 from nkilab.einsum.rewrite.window_rows import with_overlapping_rows, with_windows_as_rows
-from tests.einsum.numbers import numbers_of
 
 pytestmark = pytest.mark.corpus
 
