@@ -33,7 +33,7 @@ CLOSE = 2.0
 # long as the first to the last digit is the same kernel, and does not count
 MOST_TIMED, MOST_STATEMENTS = 6, 20_000
 # Einsums of all plans that are made besides the first together, and plans at least, if one has not more
-MOST_PLANNED, FEWEST_PLANS = 144, 6
+MOST_PLANNED, FEWEST_PLANS = 160, 6
 # blocks of partitions that tiles of loops which Einsums share may have instead
 MORE_BLOCKS = 4
 # what another choice shows where it ends in an error that is none of the cascade's
@@ -41,6 +41,8 @@ FAULT = "A FAULT OF NKILAB, please report it"
 # of the time of the kernel by the rules: what saves less leaves it as it is; and of that of its busiest
 # engine, which tells nothing of waits; a rewrite that saves less than the last says comes behind all others
 WORTH, WORTH_UNSEEN, WORTH_FIRST = 0.98, 0.7, 0.6
+# of the time of another plan, from which on one is taken at once
+ENOUGH = 0.9
 # times as long as another plan, from which one is no measure of changes
 HOPELESS = 8.0
 BUSIEST = "its busiest engine works "
@@ -113,9 +115,6 @@ class Timed:
             self.seen |= {t.what for t in better[: better.index(best) + 1 if best else None]}
             if best is not None:
                 notes.append(best.reason)
-                # rewrites that were not timed may be worth more behind another one
-                untimed = {t.what for t in trials if t.is_busiest and t not in better}
-                self.seen -= untimed if self.are_rewrites else set()
                 self.take(best)
         self.plan[1].choices.extend(notes)
         self.plan[1].tried.extend((*tried, *self.faults))
@@ -135,7 +134,7 @@ class Timed:
         self.known = {best.measure: best.after}
 
     def trials(self, changes: Sequence[tuple[str, Change]]) -> Iterator[Trial]:
-        """What changes lead to; those that are better than the plan may be tried again with others."""
+        """What changes lead to, up to one that is far better; what is better may be tried again."""
         for what, change in changes:
             other = self.made(change(self.plan[1].knobs))
             trial = None if other is None else self.compared(what, other)
@@ -146,7 +145,7 @@ class Timed:
                 self.late[what] = change
             if trial is not None and what not in self.late:
                 yield trial
-            if trial is not None and trial.after * HOPELESS < trial.before:
+            if trial is not None and what not in self.late and trial.after < trial.before * ENOUGH:
                 return
 
     def compared(self, what: str, other: Plan) -> Trial:
