@@ -202,7 +202,7 @@ def test_patches_are_rows_of_one_matrix(dialect: str) -> None:
     patches = x.reshape(3, 10, 4, 12, 4)
     assert np.array_equal(kernel(x, f), np.einsum("cprqs,kcrs->pqk", patches, f))
     # 120 patches as columns of one product, not 12 of each of 10 rows, are tried at least
-    assert any(told.startswith("windows as rows of a matrix") for told in kernel.alternatives)
+    assert any(each.startswith("windows as rows of a matrix") for each in kernel.alternatives)
 
 
 def test_rows_of_windows_come_last_in_results() -> None:
