@@ -184,8 +184,9 @@ class Timed:
         return left or self.by_price([one for one in _changes(self.plan[1]) if one[0] not in self.seen])
 
     def postponed(self) -> list[tuple[str, Change]]:
-        """Rewrites that save little, once all others were tried."""
+        """Rewrites that save little, once all others were tried, however many plans that were."""
         left, self.late = [*self.late.items()], {}
+        self.most += len(left)
         return left
 
     def regrouped(self, rewrites: Sequence[tuple[str, Change]]) -> Iterator[tuple[str, Change]]:
