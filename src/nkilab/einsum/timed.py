@@ -43,6 +43,8 @@ FAULT = "A FAULT OF NKILAB, please report it"
 WORTH, WORTH_UNSEEN, WORTH_FIRST = 0.98, 0.7, 0.6
 # of the time of another plan, from which on one is taken at once
 ENOUGH = 0.9
+# times as long as the plan its busiest engine works with a change that is not tried again
+FAR = 4.0
 # times as long as another plan, from which one is no measure of changes
 HOPELESS = 8.0
 BUSIEST = "its busiest engine works "
@@ -178,8 +180,9 @@ class Timed:
     def others(self) -> list[tuple[str, Change]]:
         """Changes of the plan that were not tried: those of the cascade itself, then the others."""
         rewrites = [each[1:] for d in self.plan[1].decisions if d.is_rewrite for each in _others(d)]
-        rewrites += [*self.regrouped(rewrites)]
-        left = self.by_price([one for one in rewrites if one[0] not in self.seen])
+        rewrites = [one for one in rewrites if one[0] not in self.seen]
+        rewrites += [one for one in self.regrouped(rewrites) if one[0] not in self.seen]
+        left = self.by_price(rewrites)
         self.are_rewrites = bool(left)
         return left or self.by_price([one for one in _changes(self.plan[1]) if one[0] not in self.seen])
 
@@ -200,7 +203,11 @@ class Timed:
         """Changes of the plan that are possible, those first whose busiest engine has least to do."""
         others = [(self.made(change(self.plan[1].knobs)), (what, change)) for what, change in changes]
         priced = [(self.attempt(self.price, other[0]), each) for other, each in others if other is not None]
-        return [each for cost, each in sorted(priced, key=lambda one: one[0] or 0.0) if cost is not None]
+        # once it is known that the plan has room
+        far = self.price(self.plan[0]) * FAR if min(self.known.values(), default=inf) < inf else inf
+        self.seen |= {what for cost, (what, _) in priced if cost is not None and cost > far}
+        near = ((cost, each) for cost, each in priced if cost is not None and cost <= far)
+        return [each for _, each in sorted(near, key=lambda one: one[0])]
 
     def judged(self, kernel: Kernel) -> float:
         """How long a tree takes; without end where its tiles have no room."""
