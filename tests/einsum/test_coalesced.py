@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import nkilab.einsum
+from nkilab.einsum.plan.lower import lower
+from nkilab.machine import machine_named
 from tests.einsum.test_fuzz import need_no_fault
 
 pytestmark = pytest.mark.corpus
@@ -35,8 +37,9 @@ def test_small_transfers_of_many_turns_are_few(
     # whole numbers, which no type rounds
     arrays = [rng.integers(-3, 4, shape).astype(np.float32) for shape in shapes]
     assert np.array_equal(np.asarray(kernel(*arrays)), np.einsum(subscripts, *arrays))
-    transfers = kernel.estimate.program.opcodes()["dma_copy"]
-    assert transfers <= most or "turn by turn: " in kernel.changes[-1]  # which the timing model found faster
+    # by the rules: the timing model may find transfers turn by turn faster
+    tree, _ = lower(kernel.cascade, kernel.dtypes, machine_named("trn2"), "kernel")
+    assert kernel.of_tree(tree).estimate.program.opcodes()["dma_copy"] <= most
 
 
 def test_two_stores_of_a_turn_keep_what_they_write() -> None:

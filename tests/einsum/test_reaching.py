@@ -57,10 +57,15 @@ def at(names: dict[Atom, Expr], *part: Statement) -> Body:
     return copied(part, Change(names, lambda view: view, {}))
 
 
-def is_not_written(body: Body) -> None:
+def turns_of(body: Body) -> Body:
+    """What every turn of t does."""
     outer, place = around(body, "t")
-    inner = outer[place].body  # type: ignore[attr-defined]
-    del inner[writing(inner, "s_carry")]
+    return outer[place].body  # type: ignore[attr-defined, no-any-return]
+
+
+def is_not_written(body: Body, name: str = "s_carry") -> None:
+    inner = turns_of(body)
+    del inner[writing(inner, name)]
 
 
 def is_begun_for_all_rows(body: Body) -> None:
@@ -89,15 +94,12 @@ def columns_run_backwards(body: Body) -> None:
 
 
 def is_updated_twice(body: Body) -> None:
-    outer, place = around(body, "t")
-    inner = outer[place].body  # type: ignore[attr-defined]
+    inner = turns_of(body)
     inner.append(inner[writing(inner, "x_tile")])
 
 
 def is_not_updated(body: Body) -> None:
-    outer, place = around(body, "t")
-    inner = outer[place].body  # type: ignore[attr-defined]
-    del inner[writing(inner, "x_tile")]
+    is_not_written(body, "x_tile")
 
 
 def turns_run_in_any_order(body: Body) -> None:

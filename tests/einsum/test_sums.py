@@ -71,7 +71,7 @@ def test_what_is_compiled_is_proved(name: str) -> None:
     kernel = tree_of(name)
     assert places(kernel)
     # what adds to a sum may stand in several loops
-    count = len({id(tally.into.buffer) for b, n in places(kernel) if isinstance(tally := b[n], Tally)})
+    count = len({id(s.into.buffer) for b in bodies(kernel.body) for s in b if isinstance(s, Tally)})
     assert f"{count} sums add every value once, and are read after that" in prove(kernel, TRN2)
 
 
