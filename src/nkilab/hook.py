@@ -164,7 +164,7 @@ def switch_on(version: str = "", *, serves_shims: bool = False, in_front: bool =
 def _others_set_aside() -> Iterator[None]:
     """Keep what is served already out of the way of a block, and bring it back: finders and modules."""
     finders = [f for f in sys.meta_path if type(f).__module__.startswith(f"{__package__}.")]
-    modules = {name: module for name, module in sys.modules.items() if _is_served(module)}
+    modules = _served_modules()
     for finder in finders:
         sys.meta_path.remove(finder)
     for name in modules:
@@ -178,8 +178,11 @@ def _others_set_aside() -> Iterator[None]:
             sys.modules.update(modules)
 
 
-def _is_served(module: ModuleType) -> bool:
-    return isinstance(getattr(getattr(module, "__spec__", None), "loader", None), ServedLoader)
+def _served_modules() -> dict[str, ModuleType]:
+    """Modules that a finder serves, by name."""
+    named = {name: module for name, module in sys.modules.items() if name.startswith((*ROOTS, *SHIM_ROOTS))}
+    loaders = {name: getattr(getattr(m, "__spec__", None), "loader", None) for name, m in named.items()}
+    return {name: module for name, module in named.items() if isinstance(loaders[name], ServedLoader)}
 
 
 def switch_off(finder: ServedFinder) -> None:
@@ -188,9 +191,8 @@ def switch_off(finder: ServedFinder) -> None:
         return
     if finder in sys.meta_path:
         sys.meta_path.remove(finder)
-    for name, module in list(sys.modules.items()):
-        if _is_served(module):
-            del sys.modules[name]
+    for name in _served_modules():
+        del sys.modules[name]
 
 
 @public

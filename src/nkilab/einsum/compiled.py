@@ -81,12 +81,13 @@ class CompiledEinsum:
     transposed: frozenset[str] = frozenset()
     knobs: Knobs = RULES
 
-    def of_tree(self, tree: Kernel) -> CompiledEinsum:
-        """The same with another loop tree, printed with names for its numbers."""
+    def of_tree(self, tree: Kernel, is_named: bool = True) -> CompiledEinsum:
+        """The same with another loop tree, printed; with names for its numbers if `is_named`."""
         known = replace(self, parameters=tuple(tree.parameters))
         packed = {side.tensor for side in known.sides(self.inputs) if not side.is_plain}
         arguments = tuple(replace(a, is_packed=a.name in packed) for a in tree.arguments)
-        printed = named(replace(tree, arguments=arguments), self.cascade).kernel
+        plain = replace(tree, arguments=arguments)
+        printed = named(plain, self.cascade).kernel if is_named else plain
         return replace(known, tree=tree, source=PRINTERS[self.dialect](printed).text())
 
     def __getstate__(self) -> dict[str, Any]:

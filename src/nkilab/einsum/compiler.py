@@ -271,7 +271,12 @@ def _lowered(
     """The kernel of a cascade without a mapping, by the rules."""
     name, title = spec.kernel_name, title_of(cascade)
     kernel = CompiledEinsum(spec, cascade, name, dialect, machine.name, types, "")
-    proofs_of = partial(proved, cascade=cascade, machine=machine)
+    known_proofs = dict[int, tuple[Kernel, tuple[str, ...]]]()  # by the identity of trees
+
+    def proofs_of(tree: Kernel) -> tuple[str, ...]:
+        if id(tree) not in known_proofs:
+            known_proofs[id(tree)] = tree, proved(tree, cascade, machine)
+        return known_proofs[id(tree)][1]
 
     def compiled(plan: Plan, told: Sequence[str]) -> CompiledEinsum:
         tree, ctx = plan
@@ -282,7 +287,7 @@ def _lowered(
     plans, known = Planning(cascade, types, machine, name, title), dict[str, float]()
 
     def latency(tree: Kernel) -> float:
-        own = kernel.of_tree(tree)
+        own = kernel.of_tree(tree, is_named=False)
         if own.source not in known:
             known[own.source] = own.estimate.latency_us
         return known[own.source]

@@ -10,6 +10,7 @@ from ..machine import Machine
 from ..tiles.dtypes import DTYPES
 from ..tiles.tile import IndexLayout, Layout, layout
 from ..timing.work import TABLELESS, transfer_lanes
+from .language.ast import Einsum
 from .tree.along import axes_of
 from .tree.expr import Whole, expr
 from .tree.instructions import instruction_of
@@ -27,6 +28,8 @@ class Hardware:
         self._steps: dict[tuple[object, ...], list[Step]] = {}
         # the same of statements that were priced, by identity, and they themselves
         self._priced: dict[int, tuple[Statement, list[Step]]] = {}
+        # what engines are judged to take for Einsums, by all that it depends on, for other plans of a cascade
+        self.judged: dict[tuple[object, ...], tuple[Einsum, tuple[float, float, bool]]] = {}
 
     def steps(self, statement: Statement) -> list[Step]:
         """The steps of a statement, a ragged tile taken as a full one.

@@ -85,6 +85,8 @@ def choices_for(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> 
     fixed = [v for v in wide if spans[v].start.names or spans[v].count.value is None]
     sides = [(part, free) for part, free in product((*wide, ""), repeat=2) if not part or part != free]
     sides = [(part, free) for part, free in sides if {part, free}.issuperset(fixed)]
+    apart = [running(ctx, e, spans) for e in einsums]
+    sides = [(part, free) for part, free in sides if all(not own or part in own for own in apart)]
     for how in ((False, False), (True, False), (True, True)):
         judged = (_judged(ctx, einsums, spans, how, *side) for side in sides)
         options = sorted((c for c in judged if c is not None), key=lambda c: c.cost_ns)
@@ -99,8 +101,7 @@ def _judged(
     wide = [v for v in dict.fromkeys(v for e in einsums for v in e.variables) if not spans[v].is_point]
     accesses = [(a, a is e.output) for e in einsums for a in e.every_access]
     along = {e.recurrence.variable for e in einsums if e.recurrence is not None}
-    is_apart = any(running(ctx, e, spans) and part not in running(ctx, e, spans) for e in einsums)
-    if is_apart or (not along <= {free} and any(not spans[v].is_point or free for v in along)):
+    if not along <= {free} and any(not spans[v].is_point or free for v in along):
         return None
     if not all(_is_legal(ctx, a, (is_out, *how), spans, part, free) for a, is_out in accesses):
         return None

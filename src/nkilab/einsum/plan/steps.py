@@ -58,7 +58,7 @@ class Lowering:
         machine, types = hardware.machine, cascade.types(dtypes)
         self.ctx = Context(cascade, machine, types, Builder(taken), knobs, given=known)
         self.group: Group | None = None
-        self.units = Units(self.ctx)
+        self.units = Units(self.ctx, hardware)
         self.homes = Homes(self.ctx, self.units)
         self.hardware = hardware
         self.stencils = [] if fixed.is_watched else stencils_in(cascade, machine)

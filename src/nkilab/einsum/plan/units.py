@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from itertools import pairwise
-from math import prod
+from math import inf, prod
 
+from ..hardware import Hardware
 from ..language.ast import Einsum, Iterate
 from ..lower.plane_tiles import planes_for
 from ..tree.expr import name_of
@@ -22,8 +23,8 @@ MOST_SCATTERED = 12
 class Units:
     """Divides Einsums into nests."""
 
-    def __init__(self, ctx: Context) -> None:
-        self.ctx = ctx
+    def __init__(self, ctx: Context, hardware: Hardware) -> None:
+        self.ctx, self.hardware = ctx, hardware
         self.turned: dict[str, bool] = {}
         # sums to which every turn of the loops around the present group adds its part
         self.totals = set[int]()
@@ -187,25 +188,54 @@ class Units:
     def _is_product(self, einsum: Einsum) -> bool:
         ctx = self.ctx
         outer = {v: point(name_of(v)) for v in self.points if v in einsum.variables}
-        products = products_for(ctx, einsum, outer)
-        if not products:
-            return False
-        others = choices_for(ctx, [einsum], ctx.spans(einsum, outer))
-        if not others:
-            return True
+        key, known = self.depends_on(einsum), self.hardware.judged
+        if key not in known:
+            known[key] = einsum, self.costs_ns(einsum, outer)
+        product_ns, other_ns, is_chained = known[key][1]
+        if inf in (product_ns, other_ns):
+            return product_ns < inf
         if not ctx.knobs.has_products:
             return False
         if instruction := ctx.given.instruction(einsum.name):
             return instruction == "MatVec"
-        planes = planes_for(ctx, [einsum], ctx.spans(einsum, outer))
-        other_ns = min(others[0].cost_ns, planes.cost_ns if planes is not None else others[0].cost_ns)
-        is_cheaper = products[0].cost_ns <= other_ns and not self.is_chained(einsum, products[0])
         if str(einsum) not in self.turned:
             told = ("the cheaper engine", "the other")
-            costs = () if self.is_chained(einsum, products[0]) else sorted((products[0].cost_ns, other_ns))
+            costs = () if is_chained else sorted((product_ns, other_ns))
             taken = ctx.pick(f"the engine of {einsum}", told, costs=costs)
             self.turned[str(einsum)] = taken == told[1]
-        return is_cheaper != self.turned[str(einsum)]
+        return (product_ns <= other_ns and not is_chained) != self.turned[str(einsum)]
+
+    def costs_ns(self, einsum: Einsum, outer: dict[str, Span]) -> tuple[float, float, bool]:
+        """What TensorE and the others are judged to take, and whether a product is a step in a chain."""
+        ctx, spans = self.ctx, self.ctx.spans(einsum, outer)
+        products = products_for(ctx, einsum, outer)
+        others = choices_for(ctx, [einsum], spans) if products else []
+        if not products or not others:
+            return (products[0].cost_ns if products else inf), inf, False
+        planes = planes_for(ctx, [einsum], spans)
+        other_ns = min(others[0].cost_ns, planes.cost_ns if planes is not None else inf)
+        return products[0].cost_ns, other_ns, self.is_chained(einsum, products[0])
+
+    def depends_on(self, einsum: Einsum) -> tuple[object, ...]:
+        """What of a plan the costs of an Einsum depend on."""
+        ctx, build = self.ctx, self.ctx.build
+        known = (ctx.homes, ctx.dtypes, ctx.chip_dtypes, ctx.wanted, ctx.served)
+        lies = []
+        for tensor in (einsum.name, *einsum.reads):
+            chip, axes = ctx.chip(tensor), (ctx.barred.get(tensor, ()), ctx.avoided.get(tensor, ()))
+            tile = chip and (
+                chip.dims,
+                chip.bases,
+                chip.copies,
+                chip.depth,
+                chip.buffer.shape,
+                chip.buffer.memory,
+            )
+            has_any = tensor in ctx.storages
+            lies.append((tile, has_any, *map(frozenset, axes), *(of.get(tensor) for of in known)))
+        extents = (ctx.cascade.extent(v, einsum) for v in einsum.variables)
+        room = build.live_bytes(), build.depth, ctx.knobs.most_columns
+        return id(einsum), *extents, self.points, *lies, *ctx.loops, *room
 
     def is_chained(self, einsum: Einsum, product: Product) -> bool:
         """Whether a product of a matrix and a vector is a short step in a chain of turns.
