@@ -64,3 +64,17 @@ def test_a_copy_that_is_returned_stays() -> None:
     copy, total = kernel.kernel(a)
     assert np.array_equal(copy, a.T)
     assert np.allclose(total, a.sum(0), atol=1e-4)
+
+
+def test_parameters_make_numbers_in_python() -> None:
+    text = "Z[m] = s * A[m] + (1 - s) * B[m] / (c + c * s)"
+    kernel = einsum.compile(text, sizes={"m": 4}, scalars={"s": 0.25, "c": 2.0}, outputs=["Z"])
+    assert "operand1=1.0 / (c + (c * s))," in kernel.source
+    a, b = np.array([1.0, 2.0, -4.0, 0.5], np.float32), np.array([8.0, -16.0, 32.0, 2.0], np.float32)
+    # 1 / 4 of A and 3 / 4 of B over 2.5, by hand
+    np.testing.assert_allclose(kernel(a, b), [2.65, -4.3, 8.6, 0.725], rtol=1e-6)
+
+
+def test_what_divides_by_a_parameter_that_is_zero_stays() -> None:
+    kernel = einsum.compile("Z[m] = A[m] / c", sizes={"m": 2}, scalars={"c": 0.0}, outputs=["Z"])
+    assert "1.0 / c" not in kernel.source

@@ -134,15 +134,9 @@ def _whole(cascade: Cascade, dtypes: Mapping[str, str], rng: np.random.Generator
 def keeps_whole(cascade: Cascade) -> bool:
     """Whether a cascade gives whole numbers for whole numbers."""
     names = {n for e in cascade.einsums for n in (e.map_op, e.reduce_op)}
-    numbers = [float(cascade.scalars[n]) if n else v for n, v in _scalars(cascade)]
+    numbers = [o.at(cascade.scalars) for e in cascade.einsums for o in e.operands if isinstance(o, Scalar)]
+    numbers += [e.otherwise for e in cascade.einsums if e.condition is not None]
     return names <= WHOLE and all(v == int(v) for v in numbers if np.isfinite(v))
-
-
-def _scalars(cascade: Cascade) -> Iterator[tuple[str, float]]:
-    for einsum in cascade.einsums:
-        yield from ((o.name, o.value) for o in einsum.operands if isinstance(o, Scalar))
-        if einsum.condition is not None:
-            yield "", einsum.otherwise
 
 
 def _is_exact(cascade: Cascade, dtypes: Mapping[str, str], held: Bounds) -> bool:

@@ -195,7 +195,7 @@ class Evaluator:
     def operand(self, operand: Any, grids: Mapping[str, Any], extents: list[int]) -> Any:
         """The operand's values, 0 where it lies outside its tensor."""
         if isinstance(operand, Scalar):
-            return self.dtype(self.number(operand))
+            return self.dtype(operand.at(self.cascade.scalars))
         if isinstance(operand, Position):
             return np.asarray(self.position(operand.index, grids), self.dtype)
         tensor = self.held[operand.tensor]
@@ -207,9 +207,6 @@ class Evaluator:
         clipped = tuple(np.clip(p, 0, s - 1) for p, s in zip(places, tensor.shape, strict=True))
         read = tensor[clipped].astype(self.dtype)
         return read if inside is True else np.where(inside, read, self.dtype(0))
-
-    def number(self, operand: Scalar) -> float:
-        return float(self.cascade.scalars[operand.name]) if operand.name else operand.value
 
     def mapped(self, einsum: Einsum, operands: list[Any]) -> Any:
         if not einsum.map_op:
@@ -252,7 +249,8 @@ class Evaluator:
         names = {**self.cascade.sizes, **bound}
         letters = dict(zip([v for v in einsum.variables if v not in bound], _LETTERS))
         arrays, subscripts = [], []
-        factor = prod((self.number(o) for o in einsum.operands if isinstance(o, Scalar)), start=1.0)
+        scalars = (o.at(self.cascade.scalars) for o in einsum.operands if isinstance(o, Scalar))
+        factor = prod(scalars, start=1.0)
         for operand in einsum.accesses:
             cut = self.cut(einsum, operand, letters, names)
             arrays.append(self.held[operand.tensor][cut].astype(self.dtype, copy=False))

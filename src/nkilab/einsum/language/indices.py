@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from .operators import OPERATORS
+
 
 @dataclass(frozen=True)
 class Place:
@@ -187,10 +189,31 @@ class Access:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A parameter by name, or a number."""
+    """A parameter by name, a number, or what an operator makes of several: its name is what Python writes."""
 
     name: str = ""
     value: float = 0.0
+    op: str = ""
+    parts: tuple[Scalar, ...] = ()
+
+    @classmethod
+    def of(cls, op: str, parts: Iterable[Scalar]) -> Scalar:
+        """What one of the operators that Python has makes of scalars."""
+        parts = tuple(parts)
+        each = (str(p) if p.name else repr(p.value) for p in parts)
+        return cls(f" {OPERATORS[op].infix} ".join(each), op=op, parts=parts)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters in it."""
+        names = (n for part in self.parts for n in part.parameters)
+        return tuple(names) if self.parts or not self.name else (self.name,)
+
+    def at(self, values: Mapping[str, float]) -> float:
+        """The number that it is at values of parameters."""
+        if self.parts:
+            return OPERATORS[self.op].on(*(part.at(values) for part in self.parts))
+        return float(values[self.name]) if self.name else self.value
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -202,7 +225,7 @@ class Scalar:
         return self
 
     def __str__(self) -> str:
-        return self.name or f"{self.value:g}"
+        return f"({self.name})" if self.parts else self.name or f"{self.value:g}"
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ class Operator:
     alu: str = ""  # operator of VectorE that computes it; "" if none does
     activation: str = ""  # function of ScalarE that computes it; "" if none does
     is_truth: bool = False  # whether it gives 1 or 0
+    infix: str = ""  # how Python writes it between numbers; "" for a function
     # what it is made of where no engine has it: (operator, positions) with -1 for the step before, -2 for -1
     steps: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
@@ -40,14 +41,14 @@ def _truth(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _NARY = (
-    Operator("multiply", 0, np.multiply, 1.0, True, "multiply"),
-    Operator("add", 0, np.add, 0.0, True, "add"),
+    Operator("multiply", 0, np.multiply, 1.0, True, "multiply", infix="*"),
+    Operator("add", 0, np.add, 0.0, True, "add", infix="+"),
     Operator("maximum", 0, np.maximum, -np.inf, True, "maximum"),
     Operator("minimum", 0, np.minimum, np.inf, True, "minimum"),
 )
 _BINARY = (
-    Operator("subtract", 2, np.subtract, alu="subtract"),
-    Operator("divide", 2, np.divide, steps=(("reciprocal", (1,)), ("multiply", (0, -1)))),
+    Operator("subtract", 2, np.subtract, alu="subtract", infix="-"),
+    Operator("divide", 2, np.divide, steps=(("reciprocal", (1,)), ("multiply", (0, -1))), infix="/"),
     Operator("subtract_exp", 2, lambda a, b: np.exp(a - b), steps=(("subtract", (0, 1)), ("exp", (-1,)))),
     Operator("logexp", 2, lambda a, b: np.log(a) + b, steps=(("log", (0,)), ("add", (-1, 1)))),
     *(

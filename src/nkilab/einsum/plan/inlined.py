@@ -3,16 +3,17 @@
 `B[n, m] = A[m, n]` that no output is leaves its readers `A` itself; `S[n] = P[m, n]`, summed over m, of
 `P[m, n] = A[m, k] . B[k, n]`, summed over k, is one sum over both. A number with which a comparison of
 indices multiplies such a sum is one of its factors, so that the sum is written once, and compared in place.
-What is computed of numbers and extents alone is a number.
+What is computed of numbers and extents alone is a number; of parameters, an expression of Python's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..language.ast import Access, Affine, Cascade, Einsum, Index, Iterate, Operand, Position, Scalar, Step
-from ..language.subexpressions import combined
+from ..language.operators import OPERATORS
+from ..language.subexpressions import ONE, combined
 from .defer import names_of, renamed
 
 
@@ -46,23 +47,28 @@ def _with_constants(cascade: Cascade) -> Cascade:
         operands = tuple(map(number, einsum.operands))
         is_number = not (einsum.variables or einsum.condition or einsum.name in cascade.outputs)
         if is_number and einsum.map_op and sum(e.name == einsum.name for e in cascade.einsums) == 1:
-            value = combined(einsum.map_op, operands, 0)
-            known.update({einsum.name: value} if isinstance(value, Scalar) and not value.name else {})
+            value = _scalar(einsum.map_op, operands, cascade.scalars)
+            known.update({} if value is None else {einsum.name: value})
         if einsum.name in known:
             return []
-        if operands != einsum.operands and einsum.map_op == "divide":
-            by = operands[1]
-            if isinstance(by, Scalar) and by.value and not by.name:
-                operands, einsum = (
-                    (operands[0], Scalar(value=1.0 / by.value)),
-                    replace(einsum, map_op="multiply"),
-                )
+        if einsum.map_op == "divide" and (by := _scalar("divide", (ONE, operands[1]), cascade.scalars)):
+            operands, einsum = (operands[0], by), replace(einsum, map_op="multiply")
         return [einsum if operands == einsum.operands else replace(einsum, operands=operands, text="")]
 
     bodies = ((step, [e for own in step.body for e in folded(own)]) for step in cascade.steps)
     steps = tuple(step.with_body(body) for step, body in bodies if body)
     tensors = {n: t for n, t in cascade.tensors.items() if n not in known}
     return replace(cascade, tensors=tensors, steps=steps)
+
+
+def _scalar(op: str, operands: Sequence[Operand], values: Mapping[str, float]) -> Scalar | None:
+    """What an operator makes of parameters and numbers as a kernel is traced; None if of more, or by zero."""
+    scalars = [o for o in operands if isinstance(o, Scalar)]
+    if len(scalars) < len(operands) or not any(o.name for o in scalars):
+        value = combined(op, operands, 0)
+        return value if isinstance(value, Scalar) and not value.name else None
+    is_by_zero = op == "divide" and not scalars[1].at(values)
+    return Scalar.of(op, scalars) if OPERATORS[op].infix and not is_by_zero else None
 
 
 def _with_numbers(cascade: Cascade) -> Cascade:

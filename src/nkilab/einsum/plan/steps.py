@@ -124,7 +124,8 @@ class Lowering:
             buffer = Buffer(tensor, shape, ctx.dtypes[tensor], "hbm", "input", tensor)
             ctx.storages[tensor] = [in_hbm(buffer, len(cascade.tensors[tensor].ranks))]
             arguments.append(Argument(tensor, shape, ctx.dtypes[tensor], declared=self.given.shape(tensor)))
-        scalars = {o.name for e in cascade.einsums for o in e.operands if isinstance(o, Scalar) and o.name}
+        operands = (o for e in cascade.einsums for o in e.operands if isinstance(o, Scalar))
+        scalars = {name for operand in operands for name in operand.parameters}
         return [*arguments, *(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)]
 
     def finish(self, kernel: Kernel) -> None:

@@ -39,7 +39,7 @@ def is_decay(operand: Operand, cascade: Cascade) -> bool:
 def _interval(operand: Operand, cascade: Cascade, inside: Set[str]) -> Interval:
     """Where the values of an operand lie, inside of what tensors are computed of."""
     if isinstance(operand, Scalar):
-        return (operand.value, operand.value) if not operand.name else (cascade.scalars[operand.name],) * 2
+        return (operand.at(cascade.scalars),) * 2
     writers = [e for e in cascade.einsums if isinstance(operand, Access) and e.name == operand.tensor]
     if not writers or {*inside} & {e.name for e in writers} or any(e.recurrence for e in writers):
         return EVERY
