@@ -98,5 +98,5 @@ def is_folded(
 
 def _is_column(storage: Storage, access: Access, part: str) -> bool:
     if part not in access.variables:
-        return storage.copies > 1
+        return storage.copies > 1 or not access.variables
     return storage.has_blocks and storage.part_variable(access) == part and "free" not in storage.dims
