@@ -12,15 +12,11 @@ import numpy as np
 from ..errors import SpecError
 from .language.ast import Access, Affine, Cascade, Condition, Einsum, Index, Position, Scalar
 from .language.extents import runs_of, sized, sizes_of_arrays
-from .language.operators import OPERATORS
+from .language.operators import OPERATORS, RELATIONS
 
 # elements of an iteration space that are computed at once
 MOST_AT_ONCE = 1 << 22
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal,
-    "!=": np.not_equal,
-}  # fmt: skip
 Once = Callable[[Mapping[str, int], list[str]], tuple[np.ndarray, ...]]
 
 
@@ -221,7 +217,7 @@ class Evaluator:
 
     def truth(self, condition: Condition, grids: Mapping[str, Any]) -> Any:
         left, right = (self.position(side, grids) for side in (condition.left, condition.right))
-        return _RELATIONS[condition.relation](left, right)
+        return RELATIONS[condition.relation](left, right)
 
     def is_product(self, einsum: Einsum, bound: Mapping[str, int]) -> bool:
         """Whether np.einsum computes it: a sum of products with indices that are variables or numbers."""

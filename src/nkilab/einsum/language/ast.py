@@ -272,12 +272,22 @@ class Kind(Enum):
     PACKED = "products of small matrices are one of the matrix that has them on its diagonal"
     OVERLAP = "rows that overlap are the elements of a tensor, some of them again"
     CHOSEN = "what indices choose of a tensor is a tensor"
+    PIECE = "a tensor is its pieces, side by side"
     PADDED = "beyond a tensor are the zeros of a copy with a border"
 
     @property
     def is_copy(self) -> bool:
         """Whether it has the type of what it is made of; others are computed in float32."""
-        return self not in (Kind.PART, Kind.NOW, Kind.NEXT, Kind.SUM, Kind.DIAGONAL, Kind.PARTS, Kind.LARGEST)
+        return self not in (
+            Kind.PART,
+            Kind.NOW,
+            Kind.NEXT,
+            Kind.SUM,
+            Kind.DIAGONAL,
+            Kind.PARTS,
+            Kind.LARGEST,
+            Kind.PIECE,
+        )
 
 
 @dataclass(frozen=True)

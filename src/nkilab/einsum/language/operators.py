@@ -83,6 +83,11 @@ OPERATORS: dict[str, Operator] = {op.name: op for op in (*_NARY, *_BINARY, *_TER
 ALIASES = {"mul": "multiply", "max": "maximum", "min": "minimum", "sub": "subtract", "div": "divide",
            "true_divide": "divide", "neg": "negative", "eq": "equal", "pow": "power", "swish": "silu",
            "remainder": "mod"}  # fmt: skip
+# comparisons of indices
+RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal,
+    "!=": np.not_equal,
+}  # fmt: skip
 # What is no name of an operator, and which one is meant.
 SYNONYMS = {"sum": "add", "plus": "add", "minus": "subtract", "prod": "multiply", "product": "multiply",
             "times": "multiply"}  # fmt: skip

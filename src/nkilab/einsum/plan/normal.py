@@ -69,8 +69,10 @@ def why_left_out(name: str, before: Cascade, after: Cascade) -> str:
     sums = {d.origin for d in after.derived.values() if d.kind is Kind.SUM}
     reader = next((e for e in before.einsums if name in e.reads and e.name in sums), None)
     if reader is None:
-        is_needed = name not in live(before)[1]
-        return "it is a part of a scan" if is_needed else "no output depends on it"
+        if name in live(before)[1]:
+            return "no output depends on it"
+        is_scan = any(e.recurrence for e in after.einsums)
+        return "it is a part of a scan" if is_scan else "what reads it takes what it chooses"
     return f"what {reader.name} does not sum over is multiplied after the sum"
 
 

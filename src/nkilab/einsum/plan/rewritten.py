@@ -14,6 +14,7 @@ from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.filters import with_sums_over_filters
 from ..rewrite.gathered import with_chosen_operands
 from ..rewrite.packed import with_packed_products
+from ..rewrite.pieces import with_pieces
 from ..rewrite.ranks import with_joined_ranks
 from ..rewrite.recurrences import with_first_values
 from ..rewrite.repeated import with_repeated_operands
@@ -78,6 +79,7 @@ def _packed(cascade: Cascade, partitions: int) -> Cascade:
 REWRITES: Mapping[str, Rewrite] = {
     "what indices choose as tensors of their own": lambda cascade, _: with_chosen_operands(cascade),
     "indices in columns, some for each lane": with_chosen_columns,
+    "what comparisons tell apart, piece by piece": lambda cascade, _: with_pieces(cascade),
     "sums over filters": lambda cascade, _: with_sums_over_filters(cascade),
     "results in strides collected on chip": lambda cascade, _: with_collected_results(cascade),
     "recurrences in chunks, as products": _with_operands(with_chunks),

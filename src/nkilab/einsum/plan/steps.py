@@ -88,8 +88,8 @@ class Lowering:
         for tensor in cascade.outputs:
             ctx.build.taken.discard(tensor)
             ctx.add_hbm(tensor, "output")
-        states = {d.origin for d in cascade.derived.values() if d.kind is Kind.NOW}
-        idle = [e for e in self.given.written if e not in cascade.written and e not in states]
+        other = {d.origin for d in cascade.derived.values() if d.kind in (Kind.NOW, Kind.PIECE)}
+        idle = [e for e in self.given.written if e not in cascade.written and e not in other]
         ctx.choices.extend(f"{name} is left out: {why_left_out(name, self.given, cascade)}" for name in idle)
         self.homes.bar_turns()
         ctx.copied = {e.tensor for e in self.edges.values()}
