@@ -168,3 +168,29 @@ einsum:
         rows.append(last)
     result = einsum.compile(spec, sizes={"T": 12, "T1": 13, "M": 9})(X.astype(np.float32))
     assert np.allclose(result[:-1], rows[::-1], rtol=1e-6, atol=1e-6)
+
+
+def test_blocks_of_partitions_are_columns_where_one_number_scales_them() -> None:
+    text = """
+    X[0, n] = 0
+    R[0, n] = B[n]
+    Q[k, n] = sum(A[n, m] * R[k, m], m)
+    L[k] = sum(R[k, n]**2, n) / sum(R[k, n] * Q[k, n], n)
+    X[k+1, n] = X[k, n] + L[k] * R[k, n]
+    R[k+1, n] = R[k, n] - L[k] * Q[k, n]
+    Z[n] = X[K, n]
+    """
+    rng = np.random.default_rng(5)
+    half = rng.standard_normal((256, 256), np.float32) / 16
+    a, b = half @ half.T + np.eye(256, dtype=np.float32), rng.standard_normal(256, np.float32)
+    kernel = einsum.compile(text, sizes={"k": 2}, shapes={"A": a.shape, "B": b.shape}, outputs=["Z"])
+    x, r = np.zeros(256), b.astype(np.float64)
+    for _ in range(2):
+        q = a @ r
+        step = (r @ r) / (r @ q)
+        x, r = x + step * r, r - step * q
+    np.testing.assert_allclose(kernel(A=a, B=b), x, rtol=1e-4, atol=1e-5)
+    # both blocks of a state in one instruction, and the matrix loaded once
+    assert "dst=x_tile[:, :, 0]" in kernel.source
+    turns = kernel.source[kernel.source.index("# turns of k") :]
+    assert "src=A" not in turns

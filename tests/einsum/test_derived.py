@@ -23,6 +23,7 @@ from nkilab.einsum.rewrite.batch_order import with_batches_first
 from nkilab.einsum.rewrite.few_rows import with_full_lanes
 from nkilab.einsum.rewrite.gathered import with_chosen_operands
 from nkilab.einsum.rewrite.packed import with_packed_products
+from nkilab.einsum.rewrite.pieces import with_pieces
 from nkilab.einsum.rewrite.recurrences import with_scans
 from nkilab.einsum.rewrite.repeated import with_repeated_operands
 from nkilab.einsum.rewrite.scan_parts import with_scans_in_parts
@@ -123,6 +124,9 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
                               ["I[u] = const(1) . (2 - u) ;; M mul",
                                "Y[u, t, f] = X[u, t, d] . W[I[u], d, f] ;; M mul V add"], "Y",
                               {"V": 3, "D": 4, "F": 5, "U": 3, "T": 2})),
+    Kind.PIECE: (with_pieces, cascade_of("X: M N, Y: M N, Z: M N",
+                                         ["Y[m, n] = X[m, n] if n < 20 else 1",
+                                          "Z[m, n] = X[m, n] . Y[m, n] ;; M mul"], "Z", {"M": 3, "N": 45})),
     Kind.PADDED: (padded, cascade_of("X: P, Y: P, Z: P R",
                                      ["Y[p] = X[p] ;; M unary(exp)", "Z[p, r] = Y[p + r - 1]"], "Z",
                                      {"P": 5, "R": 3})),

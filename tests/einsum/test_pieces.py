@@ -29,7 +29,7 @@ def pieces_of(text: str, outputs: tuple[str, ...] = ("Z",)) -> tuple[bool, dict[
 
 
 @pytest.mark.parametrize(
-    ("text", "want"),
+    ("text", "expected"),
     [
         ("Z[m, n] = A[m, n] if n < 40 else B[m, n]", np.where(FIRST, A, B)),
         ("Z[m, n] = A[m, n] if 39 >= n else 3", np.where(FIRST, A, 3.0)),
@@ -53,10 +53,10 @@ def pieces_of(text: str, outputs: tuple[str, ...] = ("Z",)) -> tuple[bool, dict[
         ),
     ],
 )  # fmt: skip
-def test_pieces_have_the_values_of_the_whole(text: str, want: np.ndarray) -> None:
+def test_pieces_have_the_values_of_the_whole(text: str, expected: np.ndarray) -> None:
     is_parted, values = pieces_of(text)
     assert is_parted
-    np.testing.assert_allclose(values["Z"], want, rtol=1e-12)
+    np.testing.assert_allclose(values["Z"], expected, rtol=1e-12)
 
 
 def test_what_others_read_is_put_together() -> None:
@@ -88,5 +88,5 @@ def test_rotary_embeddings_of_halves_select_nothing(dialect: str) -> None:
     kernel = einsum.compile(text, shapes=dict.fromkeys("XCS", shape), dialect=dialect)
     assert "affine_select" not in kernel.source
     x, c, s = (np.random.default_rng(n).standard_normal(shape, np.float32) for n in range(3))
-    turned = np.concatenate([-x[:, 64:], x[:, :64]], 1)
-    np.testing.assert_allclose(kernel(X=x, C=c, S=s), x * c + turned * s, atol=1e-5)
+    rotated = np.concatenate([-x[:, 64:], x[:, :64]], 1)
+    np.testing.assert_allclose(kernel(X=x, C=c, S=s), x * c + rotated * s, atol=1e-5)
