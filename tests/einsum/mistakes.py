@@ -78,6 +78,14 @@ TRANSPOSED = (
     "ranks: {unbound: [], partition: [M0], free: [M1, K1, K0]}",
 )  # fmt: skip
 
+DISTANCES = """
+einsum:
+  declaration: {X: [M, D], S: [N, D], R: [M, N, D], F: [M, N]}
+  expressions: ["R[m, n, d] = X[m, d] - S[n, d]", "F[m, n] = R[m, n, d] ;; M square V add"]
+  shape: {M: 1024, N: 512, D: 64}
+options: {cascade-outputs: [F]}
+"""
+
 MISTAKES = (
     # names
     product("reserved-name", "kernel-name: product", "kernel-name: lambda"),
@@ -338,6 +346,7 @@ MISTAKES = (
     product("zeros-psum", _P, _P.replace("empty", "zeros")),
     sums("zeros-sum", _TT, _TT.replace("empty", "zeros")),
     sums("tensor-copy", "{einsum: CS, component: DMAEngine", "{einsum: CS, component: TensorEngine"),
+    Mistake("squared-differences", DISTANCES, ()),
     product("unused-tensor", "    XH: [K, M]\n", "    XH: [K, M]\n    WH: [K, M]\n"),
     product(
         "dead-einsum",

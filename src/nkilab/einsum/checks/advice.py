@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
 
 from ..grades import Finding, found
+from ..language.ast import Einsum
 from ..language.spec import BIT_WIDTHS, Placement, Spec
 from .loops import times
 from .model import Model
 
 WANTED_ROW_BYTES = 2048
+# differences from which on a product is worth being written
+MANY = 1 << 22
 
 
 def check_rows(model: Model) -> Iterator[Finding]:
@@ -86,6 +91,30 @@ def check_format(spec: Spec) -> Iterator[Finding]:
     if widths:
         told = ", ".join(f"{w} is taken as {BIT_WIDTHS[w]}" for w in dict.fromkeys(widths))
         yield found("bit-width", node.at_key, count=times(len(widths)), told=told)
+
+
+def check_differences(spec: Spec) -> Iterator[Finding]:
+    """Sums of squared differences of all rows of two tensors, which a product gives."""
+    cascade = spec.cascade
+    made = {e.name: e for e in cascade.einsums if e.map_op == "subtract" and len(e.accesses) == 2}
+    for einsum in (e for e in cascade.einsums if (e.map_op, e.reduce_op) == ("square", "add")):
+        maker = made.get(einsum.reads[0]) if einsum.reads else None
+        if maker is None:
+            continue
+        left, right = maker.accesses
+        is_of_all = {*left.variables} - {*right.variables} and {*right.variables} - {*left.variables}
+        count = prod(_extent(v, maker, spec) for v in maker.variables)
+        if is_of_all and count >= MANY:
+            node = replace(spec.node("einsum", "expressions"), place=einsum.place)
+            yield found("squared-differences", node, left=left, right=right, count=f"{count:,}")
+
+
+def _extent(variable: str, einsum: Einsum, spec: Spec) -> int:
+    """Values of a variable; 0 where its extent is open."""
+    try:
+        return spec.cascade.extent(variable, einsum)
+    except KeyError:
+        return 0
 
 
 def check_use(spec: Spec) -> Iterator[Finding]:

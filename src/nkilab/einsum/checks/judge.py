@@ -51,7 +51,7 @@ def judge(
         found += check_writers(spec) if stages is STAGES else ()
     if not _has_error(found):
         found += _mapped(Model(spec, machine), stages)
-        found += [*advice.check_format(spec), *advice.check_use(spec)]
+        found += [*advice.check_format(spec), *advice.check_use(spec), *advice.check_differences(spec)]
     return tuple(sorted(found, key=lambda f: (f.node.place.line, f.node.place.column)))
 
 
