@@ -128,7 +128,7 @@ ALIKE: dict[type[nodes.Statement], tuple[str, ...]] = {
     **dict.fromkeys((*COMPUTED, *MOVED), ("src",)),
     nodes.Combine: ("left", "right"),
     nodes.ScaleCombine: ("src", "right"),
-    nodes.Choose: ("truth", "right"),
+    nodes.Choose: ("truth", "src"),
 }
 
 

@@ -84,7 +84,8 @@ def _cached(ctx: Context, want: Want, storage: Storage) -> View:
 def _whole_row(ctx: Context, want: Want, storage: Storage, depth: int) -> View | None:
     """All of a row that every partition reads piece by piece, where a loop around would load it again."""
     axis = want.access.axis_of(want.free) if want.has(want.free) else None
-    if not storage.is_hbm or axis is None or want.has(want.part) or not want.columns.start.names:
+    is_spread = storage.is_hbm or want.rows.most > 1
+    if axis is None or not is_spread or want.has(want.part) or not want.columns.start.names:
         return None
     extent = ctx.cascade.shape(want.access.tensor)[axis]
     every = {**want.spans, want.free: whole(extent)}

@@ -7,7 +7,8 @@ value where it is wanted with the fewest instructions that the patterns know.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 
 from ..language.operators import OPERATORS
 from ..tree import nodes
@@ -18,6 +19,8 @@ from .context import Context, part_of
 
 # operators in a row that wait for the instruction behind them: then what is there is computed
 DEEPEST = 32
+# types that are not chosen beside a number
+WHOLE = ("int32", "uint32")
 
 
 @dataclass(eq=False)
@@ -288,27 +291,56 @@ class Tile:
         """The third of three values, and over it the second where the first is not zero."""
         new, (truth, right, left) = self.new_column if value.is_column else self.new, value.of
 
-        def wide(one: Value, place: View | None = None) -> Value:
-            return self.widened(one, place) if one.is_column and not value.is_column else one
+        def wide(one: Value) -> Value:
+            return self.widened(one) if one.is_column and not value.is_column else one
 
-        if not truth.op or not OPERATORS[truth.op].is_truth:
-            truth = self.node("not_equal", (truth, Value(number=0.0)))
-        self.into(wide(truth), predicate := new("truth", "uint8"))
-        over: Number = right.number if right.number is not None else self.view(wide(right))
-        if isinstance(over, View) and over.buffer.dtype != "float32":
-            # the two have one type
+        predicate = self.known_truth(truth.view) if truth.view is not None else None
+        if predicate is None:
+            if not truth.op or not OPERATORS[truth.op].is_truth:
+                truth = self.node("not_equal", (truth, Value(number=0.0)))
+            self.into(wide(truth), predicate := new("truth", "uint8"))
+        is_reversed = right.is_scalar and not left.is_scalar
+        src, other = (left, right) if is_reversed else (right, left)
+        if (multiple := _multiple(src)) is not None and other.number in (0.0, inf, -inf):
+            # VectorE chooses twice as fast out of PSUM; the factor may follow
+            place, of = new("chosen"), multiple[0].view
+            self.add(nodes.Choose(place, of, predicate, other.number, is_reversed))  # type: ignore[arg-type]
+            self.into(self.node("multiply", (Value(view=place), multiple[1])), dst)
+            return
+        over = self.view(self.widened(src) if src.number is not None else wide(src))
+        is_one = is_reversed or other.is_scalar
+        if over.buffer.dtype != "float32" if not is_one else over.buffer.dtype in WHOLE:
+            # two tiles have one type, and no whole number stands beside another
             self.add(nodes.Copy(source := new("chosen"), over))
             over = source
-        is_read = isinstance(over, View) and over.buffer is dst.buffer
-        is_there = not is_read and dst.buffer.dtype == "float32" and dst.buffer.memory == nodes.SBUF
-        chosen = dst if is_there else new("chosen")
-        self.into(wide(left, chosen), chosen)
-        self.add(nodes.Choose(chosen, chosen, over, predicate))
+        if is_one:
+            self.add(nodes.Choose(dst, over, predicate, self.scalar(other), is_reversed))
+            return
+        is_there = (dst.buffer.dtype, dst.buffer.memory) == ("float32", nodes.SBUF)
+        chosen = dst if is_there and over.buffer is not dst.buffer else new("chosen")
+        self.into(other, chosen)
+        self.add(nodes.Choose(chosen, over, predicate, left=chosen))
         self.into(Value(view=chosen), dst)
 
-    def widened(self, value: Value, place: View | None = None) -> Value:
+    def known_truth(self, view: View) -> View | None:
+        """Where a part of what loops around hold is not zero, found of all of it at once; None of others."""
+        build, buffer = self.ctx.build, view.buffer
+        depth, rows = build.depth_of(frozenset({buffer.name})), view.index[0]
+        is_whole = rows == nodes.upto(buffer.shape[0]) and buffer.memory == nodes.SBUF
+        if depth >= build.depth or not is_whole or self.is_written_since(view, depth):
+            return None
+
+        def numbers() -> View:
+            made = nodes.all_of(build.buffer("truth", buffer.shape, "uint8", nodes.SBUF))
+            self.add(nodes.Scale(made, nodes.all_of(buffer), "not_equal", 0.0))
+            return made
+
+        held = build.once(("truth", buffer, self.ctx.version_of(view)), depth, numbers)
+        return replace(view, buffer=held.buffer)
+
+    def widened(self, value: Value) -> Value:
         """A number or a column along all columns of the tile."""
-        place = place or self.new("t")
+        place = self.new("t")
         self.fill(place, value.number if value.number is not None else 0.0)
         if value.number is None:
             self.add(nodes.Scale(place, place, "add", self.scalar(value)))
@@ -384,6 +416,15 @@ def _placed(place: int, operands: list[Value], before: Value) -> Value:
     if place == -2:
         return Value(number=-1.0)
     return before if place == -1 else operands[place]
+
+
+def _multiple(value: Value) -> tuple[Value, Value] | None:
+    """What a value is a positive multiple of, and how much, if the former lies in PSUM."""
+    pair = _with_scalar(value) if value.is_pending and value.op == "multiply" else None
+    is_positive = pair is not None and isinstance(pair[1].number, float | int) and pair[1].number > 0
+    if pair is None or not is_positive or pair[0].view is None:
+        return None
+    return pair[:2] if pair[0].view.buffer.memory == nodes.PSUM else None
 
 
 def _with_scalar(value: Value) -> tuple[Value, Value, bool] | None:

@@ -15,7 +15,7 @@ Kept = TypeVar("Kept")
 
 # operands whose elements a statement goes through one by one, and those with one number per partition
 DATA = ("dst", "src", "left", "right", "truth")
-COLUMNS = ("operand0", "operand1", "scale", "bias", "total")
+COLUMNS = ("operand0", "operand1", "scale", "bias", "total", "otherwise")
 ELEMENTWISE = (
     nodes.Copy, nodes.Fill, nodes.Combine, nodes.Scale, nodes.ScaleCombine, nodes.Activate, nodes.Invert,
     nodes.Select, nodes.Choose, nodes.Load, nodes.Store, nodes.Move,

@@ -7,7 +7,7 @@ from ...isa.declare import REGISTRY, Instruction
 from ...isa.elementwise import Memset, Reciprocal, ScalarTensorTensor, TensorCopy, TensorScalar, TensorTensor
 from ...isa.gather import NcNGather
 from ...isa.gpsimd import Iota
-from ...isa.predicated import TensorCopyPredicated
+from ...isa.predicated import SelectReduce, TensorCopyPredicated
 from ...isa.reduction import TensorReduce
 from ...isa.scalar_engine import Activation, ActivationReduce
 from ...isa.scans import TensorTensorScan
@@ -82,8 +82,11 @@ def _of_several(statement: nodes.Statement) -> Call | None:
             return REGISTRY["nc_find_index8"], {"dst": dst, "data": src, "vals": values}
         case nodes.TakeOut(dst, src, values, otherwise):
             return REGISTRY["nc_match_replace8"], {"dst": dst, "data": src, "vals": values, "imm": otherwise}
-        case nodes.Choose(dst, _, right, truth):
-            return TensorCopyPredicated, {"dst": dst, "src": right, "predicate": truth}
+        case nodes.Choose(dst, src, truth, otherwise, is_reversed, left):
+            if left is not None:
+                return TensorCopyPredicated, {"dst": dst, "src": src, "predicate": truth}
+            operands = {"dst": dst, "predicate": truth, "on_true": src, "on_false": otherwise}
+            return SelectReduce, {**operands, **_set(reverse_pred=is_reversed)}
         case nodes.Activate(dst, function, src, scale, bias, total):
             operands = {"dst": dst, "op": function, "data": src}
             operands |= {"bias": bias} if bias is not None else {}

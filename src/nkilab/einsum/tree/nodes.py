@@ -241,13 +241,13 @@ class ScaleCombine(Statement):
 
 
 @dataclass(frozen=True)
-class Choose(Statement):
-    """dst = right where truth is not zero; elsewhere it stays as it is, which is `left`."""
+class Choose(FromSource):
+    """dst = src where truth is not zero, or where it is, if reversed; elsewhere a number or a column [P, 1]."""
 
-    dst: View
-    left: View  # dst
-    right: Number
     truth: View  # whole numbers
+    otherwise: Number = 0.0
+    is_reversed: bool = False
+    left: View | None = None  # dst, where it stays as it is elsewhere
 
 
 @dataclass(frozen=True)
