@@ -144,7 +144,7 @@ def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) ->
         return not wide
     if chip is not None:
         is_right = chip.part_dim is not None and access.indices[chip.part_dim].plain == part
-        return is_right or _is_turned(chip, access, spans, part)
+        return is_right or is_row(access, spans, part) or _is_turned(chip, access, spans, part)
     is_across = wide != [part] and any(part in i.variables for i in behind_chosen(access, "")[-1:])
     return not is_across and not leaving(ctx, access, spans)
 
@@ -163,13 +163,19 @@ def is_staged(ctx: Context, access: Access, spans: dict[str, Span], part: str) -
     return access.tensor in ctx.storages and is_alone and (is_across or bool(leaving(ctx, access, spans)))
 
 
+def is_row(access: Access, spans: Mapping[str, Span], part: str) -> bool:
+    """Whether an operand is one row, of which every partition reads the same."""
+    wide = [v for v in access.variables if not spans[v].is_point]
+    return len(wide) == 1 and part not in wide and all(i.plain or not i.variables for i in access.indices)
+
+
 def _is_turned(chip: Storage, access: Access, spans: dict[str, Span], part: str) -> bool:
     """Whether a small matrix on chip, its other axis on partitions, may be transposed for a nest."""
     wide = [v for v in access.variables if not spans[v].is_point]
     is_plain = all(i.plain for i in access.indices) and chip.part_dim is not None
     elements = prod(spans[v].most for v in wide)
     is_across = chip.part_variable(access) in wide
-    return is_plain and is_across and part in wide and len(wide) == 2 and elements <= MOST_ELEMENTS * 8
+    return is_plain and is_across and part in wide and elements <= MOST_ELEMENTS * 8
 
 
 def _cost(

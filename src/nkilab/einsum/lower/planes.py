@@ -29,9 +29,9 @@ from ..plan.values import Tile, Value
 from ..plan.want import Want
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
-from ..tree.nodes import Cut, View
+from ..tree.nodes import Cut, View, columns_of
 from .chosen import chosen, tile_of
-from .plane_tiles import Planes, is_staged
+from .plane_tiles import Planes, is_row, is_staged
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,8 @@ class PlaneNest(Nest):
         if all(self.base[v].is_point for v in operand.variables):
             return Value(view=fetch(self.ctx, Want(operand, self.spans, self.choice.part)), is_column=True)
         ctx, part, storage = self.ctx, self.choice.part, self.ctx.chip(operand.tensor)
+        if storage is not None and not operand.gathers and is_row(operand, self.base, part):
+            return self.row(operand)
         like = [a for e in self.cluster.einsums for a in e.accesses if self.is_beside(a, operand)]
         if operand.gathers:
             operand, storage = chosen(self, operand, self.planes.axes)
@@ -119,6 +121,14 @@ class PlaneNest(Nest):
         axes = self.axes_in(storage, operand)
         view = self.arranged(self.side_by_side(storage, operand, axes), axes)
         return Value(view=view, is_column=not axes)
+
+    def row(self, operand: Access) -> Value:
+        """A row that lies on chip, on every partition."""
+        (free,) = (v for v in operand.variables if not self.base[v].is_point)
+        every, own = self.base[free], self.spans[free]
+        view = fetch(self.ctx, Want(operand, {**self.spans, free: every}, self.choice.part, free))
+        view = columns_of(view, own.start - every.start, own.count)
+        return Value(view=self.arranged(view, [] if own.is_point else [free]), is_column=own.is_point)
 
     def side_by_side(self, storage: Storage, access: Access, axes: list[str]) -> View:
         """A part [partitions, axes...]; in the order of the tile, by a copy, where it is read many times."""
