@@ -461,7 +461,7 @@ class Homes:
             work = [
                 prod(ctx.cascade.extent(v, e) for v in e.variables if v != variable) for e in group.einsums
             ]
-            is_needed = single * 4 <= ctx.room() * 0.6 < tiled * 2 and min(work) >= ctx.lanes**2
+            is_needed = single * 4 <= ctx.room() * 0.6 < tiled * 2 and max(work) >= ctx.lanes**2
             if is_needed and self.is_as_fast(group, variable):
                 names = ", ".join(dict.fromkeys(e.name for e in group.einsums))
                 return ctx.pick(f"single values around {names}", (variable, ""), costs=(1.0, 1.0))

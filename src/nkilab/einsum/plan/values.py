@@ -12,9 +12,8 @@ from math import inf
 
 from ..language.operators import OPERATORS
 from ..tree import nodes
-from ..tree.expr import ZERO, expr
-from ..tree.nodes import Number, View
-from .build import whole
+from ..tree.expr import ZERO
+from ..tree.nodes import At, Buffer, Number, View, upto
 from .context import Context, part_of
 
 # operators in a row that wait for the instruction behind them: then what is there is computed
@@ -197,9 +196,8 @@ class Tile:
     def negated(self, column: Value) -> View:
         """Minus a column; computed once as long as the column stays."""
         source = self.view(column)
-        blocks = self.negated_blocks(source)
-        if blocks is not None:
-            return blocks
+        if (known := self.of_all(source, "negated", "float32", self.negation)) is not None:
+            return known
         key = ("negated", source, self.ctx.version_of(source))
         cache = self.ctx.build.scopes[-1].cache
         if key not in cache:
@@ -216,32 +214,30 @@ class Tile:
         """
         columns = src.cuts[-1].count.value
         has_no_head = self.ctx.build.depth and self.ctx.build.scopes[0].opened is None
-        if src.buffer.memory == nodes.PSUM or columns is None or columns > self.ctx.lanes or has_no_head:
+        is_far = src.buffer.memory == nodes.PSUM or len(src.cuts) > 2
+        if is_far or columns is None or columns > self.ctx.lanes or has_no_head:
             return nodes.Activate(dst, "copy", src, -1.0)
         zeros = part_of(self.ctx.constant(0.0), src.cuts[0].count, columns)
         return nodes.Combine(dst, zeros, "subtract", src, "gpsimd")
 
-    def negated_blocks(self, source: View) -> View | None:
-        """Minus a column that is one of several blocks of a tile: all of them in one instruction, if they are
-        known before the loop over blocks."""
-        build, held = self.ctx.build, self.ctx.place_of(source)
-        if held is None or not held.has_blocks or "free" in held.dims or held.depth >= build.depth:
+    def of_all(
+        self, view: View, what: str, dtype: str, compute: Callable[[View, View], nodes.Statement]
+    ) -> View | None:
+        """A part of what is computed at once of all that loops around hold; None where they write it."""
+        build, buffer = self.ctx.build, view.buffer
+        depth, is_whole = build.depth_of(frozenset({buffer.name})), view.index[0] == upto(buffer.shape[0])
+        is_held = depth < build.depth and is_whole and buffer.memory == nodes.SBUF
+        if not is_held or self.is_written_since(view, depth):
             return None
-        count, block = expr(source.buffer.shape[1]), source.index[1]
-        if not isinstance(block, nodes.At) or not block.at.names or count.value is None:
-            return None
-        if self.is_written_since(source, held.depth):
-            return None
-        tile = whole(self.ctx.lanes), whole(count.value)
 
-        def minus() -> View:
-            made = self.ctx.tile("negated", *tile)
-            every = View(source.buffer, (*made.index, nodes.At(ZERO)))
-            self.add(self.negation(made, every))
-            return made
+        def made() -> Buffer:
+            new = build.buffer(what, buffer.shape, dtype, nodes.SBUF)
+            ones = [At(ZERO) if n > 1 and e == 1 else upto(e) for n, e in enumerate(buffer.shape)]
+            self.add(compute(*(View(b, tuple(ones)) for b in (new, buffer))))
+            return new
 
-        blocks = build.once(("negated", source.buffer, held.version), held.depth, minus)
-        return View(blocks.buffer, (source.index[0], nodes.Cut(block.at, expr(1))))
+        held = build.once((what, buffer, self.ctx.version_of(view)), depth, made)
+        return replace(view, buffer=held)
 
     def is_written_since(self, view: View, depth: int) -> bool:
         """Whether the loops that are open inside of a depth write what a view lies in."""
@@ -294,7 +290,11 @@ class Tile:
         def wide(one: Value) -> Value:
             return self.widened(one) if one.is_column and not value.is_column else one
 
-        predicate = self.known_truth(truth.view) if truth.view is not None else None
+        predicate = None
+        if truth.view is not None:
+            predicate = self.of_all(
+                truth.view, "truth", "uint8", lambda new, old: nodes.Scale(new, old, "not_equal", 0.0)
+            )
         if predicate is None:
             if not truth.op or not OPERATORS[truth.op].is_truth:
                 truth = self.node("not_equal", (truth, Value(number=0.0)))
@@ -321,22 +321,6 @@ class Tile:
         self.into(other, chosen)
         self.add(nodes.Choose(chosen, over, predicate, left=chosen))
         self.into(Value(view=chosen), dst)
-
-    def known_truth(self, view: View) -> View | None:
-        """Where a part of what loops around hold is not zero, found of all of it at once; None of others."""
-        build, buffer = self.ctx.build, view.buffer
-        depth, rows = build.depth_of(frozenset({buffer.name})), view.index[0]
-        is_whole = rows == nodes.upto(buffer.shape[0]) and buffer.memory == nodes.SBUF
-        if depth >= build.depth or not is_whole or self.is_written_since(view, depth):
-            return None
-
-        def numbers() -> View:
-            made = nodes.all_of(build.buffer("truth", buffer.shape, "uint8", nodes.SBUF))
-            self.add(nodes.Scale(made, nodes.all_of(buffer), "not_equal", 0.0))
-            return made
-
-        held = build.once(("truth", buffer, self.ctx.version_of(view)), depth, numbers)
-        return replace(view, buffer=held.buffer)
 
     def widened(self, value: Value) -> Value:
         """A number or a column along all columns of the tile."""

@@ -242,7 +242,7 @@ class ScaleCombine(Statement):
 
 @dataclass(frozen=True)
 class Choose(FromSource):
-    """dst = src where truth is not zero, or where it is, if reversed; elsewhere a number or a column [P, 1]."""
+    """dst = src where truth is not zero, or is, if reversed; elsewhere a number or a column [P, 1]."""
 
     truth: View  # whole numbers
     otherwise: Number = 0.0
