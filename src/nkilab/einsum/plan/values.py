@@ -284,30 +284,20 @@ class Tile:
         return ways[::-1] if all(before) and is_scale == [True, False] else ways
 
     def chosen(self, value: Value, dst: View) -> None:
-        """The third of three values, and over it the second where the first is not zero."""
+        """The second of three values where the first is not zero, and the third elsewhere."""
         new, (truth, right, left) = self.new_column if value.is_column else self.new, value.of
-
-        def wide(one: Value) -> Value:
-            return self.widened(one) if one.is_column and not value.is_column else one
-
-        predicate = None
-        if truth.view is not None:
-            predicate = self.of_all(
-                truth.view, "truth", "uint8", lambda new, old: nodes.Scale(new, old, "not_equal", 0.0)
-            )
-        if predicate is None:
-            if not truth.op or not OPERATORS[truth.op].is_truth:
-                truth = self.node("not_equal", (truth, Value(number=0.0)))
-            self.into(wide(truth), predicate := new("truth", "uint8"))
-        is_reversed = right.is_scalar and not left.is_scalar
+        predicate, is_reversed = self.predicate(truth, value), right.is_scalar and not left.is_scalar
         src, other = (left, right) if is_reversed else (right, left)
-        if (multiple := _multiple(src)) is not None and other.number in (0.0, inf, -inf):
+        number, multiple = other.number, _multiple(src)
+        if multiple is not None and number in (0.0, inf, -inf):
             # VectorE chooses twice as fast out of PSUM; the factor may follow
-            place, of = new("chosen"), multiple[0].view
-            self.add(nodes.Choose(place, of, predicate, other.number, is_reversed))  # type: ignore[arg-type]
+            place, of = new("chosen"), self.view(multiple[0])
+            self.add(nodes.Choose(place, of, predicate, number, is_reversed))
             self.into(self.node("multiply", (Value(view=place), multiple[1])), dst)
             return
-        over = self.view(self.widened(src) if src.number is not None else wide(src))
+        if src.number is not None:
+            src = Value(number=src.number, place=lambda: new("chosen"))
+        over = self.view(self.widened(src) if src.is_column and not value.is_column else src)
         is_one = is_reversed or other.is_scalar
         if over.buffer.dtype != "float32" if not is_one else over.buffer.dtype in WHOLE:
             # two tiles have one type, and no whole number stands beside another
@@ -319,8 +309,25 @@ class Tile:
         is_there = (dst.buffer.dtype, dst.buffer.memory) == ("float32", nodes.SBUF)
         chosen = dst if is_there and over.buffer is not dst.buffer else new("chosen")
         self.into(other, chosen)
-        self.add(nodes.Choose(chosen, over, predicate, left=chosen))
+        # what lies there may be another turn's
+        left = other.view if other.view == chosen else chosen
+        self.add(nodes.Choose(chosen, over, predicate, left=left))
         self.into(Value(view=chosen), dst)
+
+    def predicate(self, truth: Value, chosen: Value) -> View:
+        """Whole numbers that are not zero where a value is not, by which another is chosen."""
+        is_wide = truth.is_column and not chosen.is_column
+        if truth.view is not None and not is_wide:
+            known = self.of_all(
+                truth.view, "truth", "uint8", lambda new, old: nodes.Scale(new, old, "not_equal", 0.0)
+            )
+            if known is not None:
+                return known
+        if not truth.op or not OPERATORS[truth.op].is_truth:
+            truth = self.node("not_equal", (truth, Value(number=0.0)))
+        place = (self.new_column if chosen.is_column else self.new)("truth", "uint8")
+        self.into(self.widened(truth) if is_wide else truth, place)
+        return place
 
     def widened(self, value: Value) -> Value:
         """A number or a column along all columns of the tile."""
