@@ -81,7 +81,7 @@ def _block(steps: Sequence[Step], carried: Sequence[_Carried], added: Additions)
         along = " and ".join(dict.fromkeys(c.variable for c in carried))
         both = f"along {along}" if "and" in along else f"up and down {along}"
         raise einsums[0].located(
-            SpecError(f"{einsums[0].name} is carried {both}", hint="carry it one way, in an iterate block")
+            SpecError(f"{first.access.tensor} is carried {both}", hint="carry it along one, in one direction")
         )
     before = [e for e in einsums if variable not in e.output.variables]
     body = [e for e in einsums if e not in before]

@@ -13,6 +13,7 @@ from .ast import (
     Cascade,
     Digit,
     Einsum,
+    Gather,
     Iterate,
     Operand,
     Position,
@@ -25,7 +26,7 @@ from .ast import (
 from .carried import with_blocks
 from .digits import without_digits
 from .operators import OPERATORS
-from .shorthand import written_out
+from .shorthand import PLACES, written_out
 
 
 def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
@@ -141,13 +142,19 @@ def _reached(cascade: Cascade) -> dict[str, int]:
 
 
 def _kept(cascade: Cascade) -> dict[str, int]:
-    """Extents of ranks that have none: those of the variables that index them where they are written."""
+    """Extents of ranks that have none: of variables that index them where written, or whose place does."""
     kept: dict[str, int] = {}
+    places = {e.name: e for e in cascade.einsums if e.reduce_op in PLACES and e.reduced}
     for einsum in cascade.einsums:
         known = replace(cascade, sizes={**cascade.sizes, **kept})
-        axes = [(r, i.plain) for r, i in known.axes(einsum.output) if r not in known.sizes and i.plain]
+        every = [
+            (a, *axis) for a in einsum.every_access for axis in known.axes(a) if axis[0] not in known.sizes
+        ]
+        axes = [(rank, i.plain, einsum) for a, rank, i in every if a is einsum.output and i.plain]
+        chosen = ((rank, places.get(i.access.tensor)) for _, rank, i in every if isinstance(i, Gather))
+        axes += [(rank, e.reduced[0], e) for rank, e in chosen if e]
         with suppress(KeyError):
-            kept |= {rank: known.extent(variable, einsum) for rank, variable in axes}
+            kept |= {rank: known.extent(variable, maker) for rank, variable, maker in axes}
     return kept
 
 

@@ -14,7 +14,8 @@ from .ast import Cascade, Einsum, Iterate, Recurrence, Step, Tensor
 from .indices import Access, Digit, Gather, Position, plain
 
 LARGEST, PLACE_OF_LARGEST = "topk", "argtopk"
-REDUCTIONS = ("argmax", "argmin", LARGEST, PLACE_OF_LARGEST)
+PLACES = ("argmax", "argmin", PLACE_OF_LARGEST)
+REDUCTIONS = (*PLACES, LARGEST)
 
 
 def written_out(cascade: Cascade) -> Cascade:

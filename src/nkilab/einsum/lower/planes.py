@@ -100,11 +100,10 @@ class PlaneNest(Nest):
 
     def fetched(self, operand: Access) -> Value:
         """An operand that no Einsum of the cluster computes."""
-        if all(self.base[v].is_point for v in operand.variables):
-            return Value(view=fetch(self.ctx, Want(operand, self.spans, self.choice.part)), is_column=True)
         ctx, part, storage = self.ctx, self.choice.part, self.ctx.chip(operand.tensor)
-        if storage is not None and not operand.gathers and is_row(operand, self.base, part):
-            return self.row(operand)
+        own = [v for v in operand.variables if not self.base[v].is_point]
+        if not own or (storage is not None and is_row(operand, self.base, part)):
+            return self.row(operand, *own)
         like = [a for e in self.cluster.einsums for a in e.accesses if self.is_beside(a, operand)]
         if operand.gathers:
             operand, storage = chosen(self, operand, self.planes.axes)
@@ -122,13 +121,14 @@ class PlaneNest(Nest):
         view = self.arranged(self.side_by_side(storage, operand, axes), axes)
         return Value(view=view, is_column=not axes)
 
-    def row(self, operand: Access) -> Value:
-        """A row that lies on chip, on every partition."""
-        (free,) = (v for v in operand.variables if not self.base[v].is_point)
-        every, own = self.base[free], self.spans[free]
-        view = fetch(self.ctx, Want(operand, {**self.spans, free: every}, self.choice.part, free))
-        view = columns_of(view, own.start - every.start, own.count)
-        return Value(view=self.arranged(view, [] if own.is_point else [free]), is_column=own.is_point)
+    def row(self, operand: Access, free: str = "") -> Value:
+        """A number, or a row that lies on chip, on every partition."""
+        spans = {**self.spans, free: self.base[free]} if free else self.spans
+        view = fetch(self.ctx, Want(operand, spans, self.choice.part, free))
+        if free:
+            view = columns_of(view, self.spans[free].start - self.base[free].start, self.spans[free].count)
+        is_column = not free or self.spans[free].is_point
+        return Value(view=self.arranged(view, [] if is_column else [free]), is_column=is_column)
 
     def side_by_side(self, storage: Storage, access: Access, axes: list[str]) -> View:
         """A part [partitions, axes...]; in the order of the tile, by a copy, where it is read many times."""

@@ -284,12 +284,8 @@ class Scans:
 
     def wide(self, operand: Operand, tile: Tile) -> View:
         """An operand along all columns; what is the same in all of them is made in the outermost scope."""
-        value, build, rows, columns = (
-            self.nest.operand(operand),
-            self.ctx.build,
-            self.nest.rows,
-            self.nest.columns,
-        )
+        value, build = self.nest.operand(operand), self.ctx.build
+        rows, columns = self.nest.rows, self.nest.columns
         if not value.is_scalar or (value.is_column and columns.most == 1):
             return tile.view(value)
         view = value.view
