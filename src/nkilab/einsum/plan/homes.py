@@ -458,10 +458,7 @@ class Homes:
             tiled, single = (
                 max((self.tile_bytes(e, {variable: b}) for e in between), default=0) for b in (ctx.lanes, 1)
             )
-            work = [
-                prod(ctx.cascade.extent(v, e) for v in e.variables if v != variable) for e in group.einsums
-            ]
-            is_needed = single * 4 <= ctx.room() * 0.6 < tiled * 2 and max(work) >= ctx.lanes**2
+            is_needed = single * 4 <= ctx.room() * 0.6 < tiled * 2
             if is_needed and self.is_as_fast(group, variable):
                 names = ", ".join(dict.fromkeys(e.name for e in group.einsums))
                 return ctx.pick(f"single values around {names}", (variable, ""), costs=(1.0, 1.0))

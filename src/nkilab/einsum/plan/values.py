@@ -12,14 +12,12 @@ from math import inf
 
 from ..language.operators import OPERATORS
 from ..tree import nodes
-from ..tree.expr import ZERO
+from ..tree.expr import ZERO, Expr
 from ..tree.nodes import At, Buffer, Number, View, upto
 from .context import Context, part_of
 
 # operators in a row that wait for the instruction behind them: then what is there is computed
 DEEPEST = 32
-# types that are not chosen beside a number
-WHOLE = ("int32", "uint32")
 
 
 @dataclass(eq=False)
@@ -286,7 +284,17 @@ class Tile:
     def chosen(self, value: Value, dst: View) -> None:
         """The second of three values where the first is not zero, and the third elsewhere."""
         new, (truth, right, left) = self.new_column if value.is_column else self.new, value.of
-        predicate, is_reversed = self.predicate(truth, value), right.is_scalar and not left.is_scalar
+
+        def along(one: View, is_column: bool) -> View:
+            """A column, seen along all columns."""
+            if value.is_column or not is_column:
+                return one
+            points = (At(i.start) if isinstance(i, nodes.Cut) else i for i in one.index[1:])
+            order: tuple[int | Expr, ...] = (0, *(cut.count for cut in dst.cuts[1:]))
+            return replace(one, index=(one.index[0], *points), order=order)
+
+        predicate = along(self.predicate(truth, value.is_column), truth.is_column)
+        is_reversed = right.is_scalar and not left.is_scalar
         src, other = (left, right) if is_reversed else (right, left)
         number, multiple = other.number, _multiple(src)
         if multiple is not None and number in (0.0, inf, -inf):
@@ -297,9 +305,8 @@ class Tile:
             return
         if src.number is not None:
             src = Value(number=src.number, place=lambda: new("chosen"))
-        over = self.view(self.widened(src) if src.is_column and not value.is_column else src)
-        is_one = is_reversed or other.is_scalar
-        if over.buffer.dtype != "float32" if not is_one else over.buffer.dtype in WHOLE:
+        over, is_one = along(self.view(src), src.is_column), is_reversed or other.is_scalar
+        if over.buffer.dtype != "float32" and not (is_one and "int32" not in over.buffer.dtype):
             # two tiles have one type, and no whole number stands beside another
             self.add(nodes.Copy(source := new("chosen"), over))
             over = source
@@ -310,23 +317,21 @@ class Tile:
         chosen = dst if is_there and over.buffer is not dst.buffer else new("chosen")
         self.into(other, chosen)
         # what lies there may be another turn's
-        left = other.view if other.view == chosen else chosen
-        self.add(nodes.Choose(chosen, over, predicate, left=left))
+        before = other.view if other.view == chosen else chosen
+        self.add(nodes.Choose(chosen, over, predicate, left=before))
         self.into(Value(view=chosen), dst)
 
-    def predicate(self, truth: Value, chosen: Value) -> View:
-        """Whole numbers that are not zero where a value is not, by which another is chosen."""
-        is_wide = truth.is_column and not chosen.is_column
-        if truth.view is not None and not is_wide:
-            known = self.of_all(
-                truth.view, "truth", "uint8", lambda new, old: nodes.Scale(new, old, "not_equal", 0.0)
-            )
-            if known is not None:
-                return known
+    def predicate(self, truth: Value, is_column: bool) -> View:
+        """Whole numbers that are not zero where a value is not."""
+        known = truth.view and self.of_all(
+            truth.view, "truth", "uint8", lambda new, old: nodes.Scale(new, old, "not_equal", 0.0)
+        )
+        if known is not None:
+            return known
+        new = self.new_column if is_column or truth.is_column else self.new
         if not truth.op or not OPERATORS[truth.op].is_truth:
             truth = self.node("not_equal", (truth, Value(number=0.0)))
-        place = (self.new_column if chosen.is_column else self.new)("truth", "uint8")
-        self.into(self.widened(truth) if is_wide else truth, place)
+        self.into(truth, place := new("truth", "uint8"))
         return place
 
     def widened(self, value: Value) -> Value:
