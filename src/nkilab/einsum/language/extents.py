@@ -130,31 +130,29 @@ def _axes(cascade: Cascade, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[t
 def _reached(cascade: Cascade) -> dict[str, int]:
     """Extents of ranks that have none: as far as indices that are no variable alone reach from 0.
 
-    Numbers count where something is written.
+    Numbers count where something is written; places, as far as what was searched for them.
     """
     reaches: dict[str, int] = {}
+    places = {e.name: e for e in cascade.einsums if e.reduce_op in PLACES and e.reduced}
     axes = ((e, a, rank, i) for e in cascade.einsums for a in e.every_access for rank, i in cascade.axes(a))
     for einsum, access, rank, index in axes:
         may_tell = bool(index.variables) or access is einsum.output
         if rank not in cascade.sizes and isinstance(index, Affine) and may_tell and not index.plain:
             reaches[rank] = max(reaches.get(rank, 0), _reach(index.at(cascade.sizes), cascade, einsum))
+        maker = places.get(index.access.tensor) if isinstance(index, Gather) else None
+        if rank not in cascade.sizes and maker:
+            reaches[rank] = _reach(Affine(((maker.reduced[0], 1),)), cascade, maker)
     return {rank: reach for rank, reach in reaches.items() if reach}
 
 
 def _kept(cascade: Cascade) -> dict[str, int]:
-    """Extents of ranks that have none: of variables that index them where written, or whose place does."""
+    """Extents of ranks that have none: those of the variables that index them where they are written."""
     kept: dict[str, int] = {}
-    places = {e.name: e for e in cascade.einsums if e.reduce_op in PLACES and e.reduced}
     for einsum in cascade.einsums:
         known = replace(cascade, sizes={**cascade.sizes, **kept})
-        every = [
-            (a, *axis) for a in einsum.every_access for axis in known.axes(a) if axis[0] not in known.sizes
-        ]
-        axes = [(rank, i.plain, einsum) for a, rank, i in every if a is einsum.output and i.plain]
-        chosen = ((rank, places.get(i.access.tensor)) for _, rank, i in every if isinstance(i, Gather))
-        axes += [(rank, e.reduced[0], e) for rank, e in chosen if e]
+        axes = [(r, i.plain) for r, i in known.axes(einsum.output) if r not in known.sizes and i.plain]
         with suppress(KeyError):
-            kept |= {rank: known.extent(variable, maker) for rank, variable, maker in axes}
+            kept |= {rank: known.extent(variable, einsum) for rank, variable in axes}
     return kept
 
 
