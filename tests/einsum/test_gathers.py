@@ -64,3 +64,13 @@ def test_the_largest_and_their_places_are_found_once() -> None:
     assert np.array_equal(rows, np.argsort(-x, axis=1)[:, :4])
     assert np.array_equal(values, -np.sort(-x, axis=1)[:, :4])
     assert [k.source.count("nisa.max8") for k in (both, of_places)] == [1, 1]
+
+
+def test_what_places_index_is_as_long_as_what_was_searched() -> None:
+    """A step of k-means without an extent for the sums."""
+    nearest = "J[n] = argmin(sum(C[k, d]**2, d) - 2 * sum(X[n, d] * C[k, d], d), k)"
+    kernel = einsum.compile(f"{nearest}\nS[J[n], d] += X[n, d]", shapes={"C": (7, 9), "X": (70, 9)})
+    x, c = (np.random.default_rng(n).standard_normal((e, 9)).astype(np.float32) for n, e in ((0, 70), (1, 7)))
+    sums = np.zeros((7, 9))
+    np.add.at(sums, ((x[:, None] - c) ** 2).sum(-1).argmin(1), x)
+    assert np.allclose(kernel(C=c, X=x), sums, atol=1e-4)

@@ -156,3 +156,57 @@ def test_a_kernel_without_comparisons_stays_as_it_is() -> None:
     )
     assert compiled.tree is not None
     assert without_ruled_out(compiled.tree, 128, str) == []
+
+
+VALUES = np.random.default_rng(3)
+LEFT, RIGHT = VALUES.standard_normal((140, 40)), VALUES.standard_normal((40, 90))
+KEPT, ROWS = (VALUES.uniform(size=90) < 0.5) * 1.0, VALUES.standard_normal(140)
+PRODUCT = LEFT @ RIGHT
+
+
+@pytest.mark.parametrize(
+    ("formula", "expected", "chosen", "copied"),
+    [
+        ("where(K[n] > 0, 0.5 * P[m, n], -inf)", np.where(KEPT > 0, 0.5 * PRODUCT, -np.inf), 1, 0),
+        ("where(K[n] > 0, 0, -2 * P[m, n])", np.where(KEPT > 0, 0, -2 * PRODUCT), 1, 0),
+        ("where(K[n] > 0, 0.5 * P[m, n], 7)", np.where(KEPT > 0, 0.5 * PRODUCT, 7), 1, 0),
+        ("where(R[m] > 0, P[m, n], R[m])", np.where(ROWS > 0, PRODUCT.T, ROWS).T, 1, 0),
+        ("where(P[m, n] > 0, R[m], 2)", np.where(PRODUCT > 0, ROWS[:, None], 2), 1, 0),
+        ("where(P[m, n] > 0, P[m, n]**2, n - m)",
+         np.where(PRODUCT > 0, PRODUCT**2, np.arange(90) - np.arange(140)[:, None]), 0, 1),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+def test_values_are_chosen_beside_a_number_by_one_instruction(
+    formula: str, expected: Any, chosen: int, copied: int, dialect: str
+) -> None:
+    text = f"P[m, n] = A[m, k] * B[k, n]\nZ[m, n] = {formula}"
+    given = {"A": LEFT, "B": RIGHT, "K": KEPT, "R": ROWS}
+    given = {name: value.astype(np.float32) for name, value in given.items() if f"{name}[" in text}
+    kernel = einsum.compile(text, shapes={n: v.shape for n, v in given.items()}, dialect=dialect)
+    assert np.allclose(kernel(**given), expected, atol=1e-3)
+    assert [kernel.source.count(f"nisa.{i}(") for i in ("select_reduce", "tensor_copy_predicated")] == [
+        chosen,
+        copied,
+    ]
+
+
+def test_a_mask_that_all_heads_share_is_spread_and_compared_once() -> None:
+    scores = "S[h, q, n] = where(K[n] > 0, sum(Q[h, q, e] * C[h, n, e], e), -inf)"
+    sizes = {"H": 8, "Q": 128, "N": 1024, "E": 64}
+    kernel = einsum.compile(f"{scores}\nZ[h, q] = logsumexp(S[h, q, n], n)", sizes=sizes)
+    tree = kernel.tree
+    assert tree is not None
+    compared = [s for s, _ in nodes.weighted(tree.body) if getattr(s, "op0", "") == "not_equal"]
+    assert sum(n for s, n in nodes.weighted(tree.body) if s in compared) == len(compared) == 1
+
+
+def test_a_state_that_a_mask_keeps_stays_where_it_is() -> None:
+    """The plan by rules is proved: what is left there is the turn's before."""
+    text = "H[0, c] = 0\nH[t+1, c] = where(R[t, c] > 0, tanh(H[t, c] + X[t, c]), H[t, c])\nZ[c] = H[T, c]"
+    r, x = (VALUES.standard_normal((5, 40)).astype(np.float32) for _ in "rx")
+    kernel, state = einsum.compile(text, shapes={"R": (5, 40), "X": (5, 40)}, sizes={"T": 5}), np.zeros(40)
+    for mask, new in zip(r, x, strict=True):
+        state = np.where(mask > 0, np.tanh(state + new), state)
+    assert np.allclose(kernel(R=r, X=x), state, atol=1e-5)
+    assert not any("PLANNED ANOTHER WAY" in change for change in kernel.changes)
