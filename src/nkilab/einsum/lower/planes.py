@@ -29,7 +29,7 @@ from ..plan.values import Tile, Value
 from ..plan.want import Want
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr, expr
-from ..tree.nodes import Cut, View, columns_of
+from ..tree.nodes import Cut, View, columns_of, upto
 from .chosen import chosen, tile_of
 from .plane_tiles import Planes, is_row, is_staged
 
@@ -142,7 +142,8 @@ class PlaneNest(Nest):
 
         def copy() -> View:
             shape = (self.rows.most, *(every[v].most for v in order))
-            tile = nodes.all_of(ctx.build.buffer("neighbours", shape, storage.buffer.dtype, nodes.SBUF))
+            made = ctx.build.buffer("neighbours", shape, storage.buffer.dtype, nodes.SBUF)
+            tile = View(made, (upto(self.rows.count), *(upto(every[v].count) for v in order)))
             ctx.build.add(nodes.Copy(tile, replace(view, order=(0, *(1 + axes.index(v) for v in order)))))
             return tile
 
