@@ -122,3 +122,11 @@ def test_small_operands_are_repeated_where_ranks_fill_partitions_together(dialec
     np.testing.assert_allclose(kernel(x, w), expected, rtol=1e-4, atol=1e-5)
     # on 32 partitions of 128, one b after the other, it took more than 100 us
     assert kernel.estimate.latency_us < 75
+
+
+def test_the_last_of_tiles_put_side_by_side_is_shorter() -> None:
+    mixed = "L[h, i, j] = Q[h, i, e] * K[h, j, e]\nM[g, i, j] = L[h, i, j] * P[h, g]\n"
+    sizes = {"H": 12, "G": 12, "I": 128, "J": 384, "E": 8}
+    kernel = einsum.compile(f"{mixed}Z[g, i] = max(M[g, i, j], j)", sizes=sizes)
+    assert not any("PLANNED ANOTHER WAY" in change for change in kernel.changes)
+    assert all(verdict.is_fine for verdict in kernel.verify())

@@ -181,6 +181,6 @@ def test_groups_of_channels_lie_with_the_batch_on_partitions() -> None:
 
 def test_a_mean_between_products_keeps_no_matrices_apart() -> None:
     spec = "Z[i, j, z] = sum(mean(A[s, i, c] * B[s, j, d], s) * W[c, d, z], c, d)"
-    sizes = {"S": 64, "I": 32, "J": 32, "C": 16, "D": 16, "Z": 32}
+    sizes = {"S": 64, "I": 64, "J": 64, "C": 16, "D": 16, "Z": 32}
     kernel = einsum.compile(spec, sizes=sizes, dtypes="bfloat16")
     assert any(c.startswith("products between products as matrices") for c in kernel.changes)

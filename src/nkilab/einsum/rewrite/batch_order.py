@@ -197,7 +197,10 @@ def _own(einsum: Einsum, cascade: Cascade) -> list[set[str]]:
 def copied(ordered: Callable[[Access], Access], tensor: str, cascade: Cascade, is_before: bool) -> Einsum:
     """What brings a tensor into the other order, or back."""
     ranks = cascade.tensors[tensor].ranks
-    names = [free_variable(f"{tensor.lower()}_{n}", cascade) for n in range(len(ranks))]
-    plain = Access(tensor, tuple(Affine(((name, 1),)) for name in names))
+    # as readers call them, where each rank stands once
+    known = [rank.lower() for rank in ranks]
+    if len({*known}) < len(known) or {*known} & {b.variable for b in cascade.blocks}:
+        known = [free_variable(f"{tensor.lower()}_{n}", cascade) for n in range(len(ranks))]
+    plain = Access(tensor, tuple(Affine(((name, 1),)) for name in known))
     other = ordered(plain)
     return Einsum(other, (plain,)) if is_before else Einsum(plain, (other,))
