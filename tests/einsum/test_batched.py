@@ -118,6 +118,6 @@ def test_rows_that_blocks_of_partitions_do_not_divide_are_cut_evenly() -> None:
 def test_a_number_per_head_costs_no_more_where_the_kernel_computes_it() -> None:
     """`exp(T[h])` lies on chip, as a row that every partition reads."""
     text, sizes = "Z[w, h, i] = max(X[w, h, i, j] * {} + B[h, i, j], j)", {"W": 64, "H": 4, "I": 64, "J": 64}
-    given, made = (nkilab.einsum.compile(text.format(f), sizes=sizes) for f in ("T[h]", "exp(T[h])"))
-    assert made.estimate.latency_us < 1.2 * given.estimate.latency_us
-    assert all(verdict.is_fine for verdict in made.verify())
+    loaded, computed = (nkilab.einsum.compile(text.format(f), sizes=sizes) for f in ("T[h]", "exp(T[h])"))
+    assert computed.estimate.latency_us < 1.2 * loaded.estimate.latency_us
+    assert all(verdict.is_fine for verdict in computed.verify())

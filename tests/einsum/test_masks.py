@@ -181,10 +181,10 @@ def test_values_are_chosen_beside_a_number_by_one_instruction(
     formula: str, expected: Any, chosen: int, copied: int, dialect: str
 ) -> None:
     text = f"P[m, n] = A[m, k] * B[k, n]\nZ[m, n] = {formula}"
-    given = {"A": LEFT, "B": RIGHT, "K": KEPT, "R": ROWS}
-    given = {name: value.astype(np.float32) for name, value in given.items() if f"{name}[" in text}
-    kernel = einsum.compile(text, shapes={n: v.shape for n, v in given.items()}, dialect=dialect)
-    assert np.allclose(kernel(**given), expected, atol=1e-3)
+    arrays = {"A": LEFT, "B": RIGHT, "K": KEPT, "R": ROWS}
+    arrays = {name: value.astype(np.float32) for name, value in arrays.items() if f"{name}[" in text}
+    kernel = einsum.compile(text, shapes={n: v.shape for n, v in arrays.items()}, dialect=dialect)
+    assert np.allclose(kernel(**arrays), expected, atol=1e-3)
     assert [kernel.source.count(f"nisa.{i}(") for i in ("select_reduce", "tensor_copy_predicated")] == [
         chosen,
         copied,

@@ -296,12 +296,13 @@ class Tile:
         predicate = along(self.predicate(truth, value.is_column), truth.is_column)
         is_reversed = right.is_scalar and not left.is_scalar
         src, other = (left, right) if is_reversed else (right, left)
-        number, multiple = other.number, _multiple(src)
-        if multiple is not None and number in (0.0, inf, -inf):
+        pair = _with_scalar(src) if src.is_pending and src.op == "multiply" else None
+        of, factor = (pair[0].view, pair[1].number) if pair else (None, None)
+        is_positive = isinstance(factor, float | int) and factor > 0
+        if of and of.buffer.memory == nodes.PSUM and is_positive and other.number in (0.0, inf, -inf):
             # VectorE chooses twice as fast out of PSUM; the factor may follow
-            place, of = new("chosen"), self.view(multiple[0])
-            self.add(nodes.Choose(place, of, predicate, number, is_reversed))
-            self.into(self.node("multiply", (Value(view=place), multiple[1])), dst)
+            self.add(nodes.Choose(place := new("chosen"), of, predicate, self.scalar(other), is_reversed))
+            self.into(self.node("multiply", (Value(view=place), Value(number=factor))), dst)
             return
         if src.number is not None:
             src = Value(number=src.number, place=lambda: new("chosen"))
@@ -412,15 +413,6 @@ def _placed(place: int, operands: list[Value], before: Value) -> Value:
     if place == -2:
         return Value(number=-1.0)
     return before if place == -1 else operands[place]
-
-
-def _multiple(value: Value) -> tuple[Value, Value] | None:
-    """What a value is a positive multiple of, and how much, if the former lies in PSUM."""
-    pair = _with_scalar(value) if value.is_pending and value.op == "multiply" else None
-    is_positive = pair is not None and isinstance(pair[1].number, float | int) and pair[1].number > 0
-    if pair is None or not is_positive or pair[0].view is None:
-        return None
-    return pair[:2] if pair[0].view.buffer.memory == nodes.PSUM else None
 
 
 def _with_scalar(value: Value) -> tuple[Value, Value, bool] | None:
