@@ -102,7 +102,7 @@ def _inside(accesses: list[Access]) -> int:
 def _has_windows(buffer: nodes.Buffer) -> bool:
     """Whether the base of a buffer has all elements of its windows, if it has any."""
     rows = zip(*buffer.window, strict=True)
-    last = (sum((expr(e) - 1) * c for e, c in zip(buffer.shape, row, strict=True)) for row in rows)
+    last = (sum((expr(e) - 1) * abs(c) for e, c in zip(buffer.shape, row, strict=True)) for row in rows)
     extents = buffer.base.shape if buffer.base else ()
     return all((at.value or 0) < (expr(e).value or 0) for at, e in zip(last, extents, strict=False))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..room import views_of
 from ..tree import nodes
-from ..tree.along import axes_of, in_order, windowed
-from ..tree.expr import expr
+from ..tree.along import axes_of, firsts, in_order, windowed
+from ..tree.expr import ZERO, expr
 from .text import Printer, number
 
 
@@ -79,7 +79,12 @@ class NeuronxccPrinter(Printer):
         if window:
             own, name = parts[len(parts) - len(window) :], windowed(view.buffer).name
             terms = ([(c, p) for c, p in zip(each, own, strict=True) if c] for each in zip(*window))
-            parts = [" + ".join(p if c == 1 else f"{c} * ({p})" for c, p in axis) or "0" for axis in terms]
+            every = zip(firsts(view.buffer), terms, strict=True)
+            starts = [("" if first == ZERO else f"{first} + ", axis) for first, axis in every]
+            parts = [
+                f"{start}{' + '.join(p if c == 1 else f'{c} * ({p})' for c, p in axis) or '0'}"
+                for start, axis in starts
+            ]
         return f"{name}[{', '.join(parts)}]{f'.broadcast_to(({counts}))' if is_repeated else ''}"
 
     def counts(self, view: nodes.View) -> str:

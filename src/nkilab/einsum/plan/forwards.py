@@ -83,7 +83,7 @@ class _Turning:
     def changed(self, einsum: Einsum) -> Einsum:
         """An Einsum whose indices run forwards."""
         back = [(a, i) for a in einsum.every_access for i in a.indices if _runs_back(i)]
-        if not back or self.is_taken_singly(einsum):
+        if not back or einsum.name in self.cascade.views or self.is_taken_singly(einsum):
             return einsum
         held = self.counted_back(einsum)
         if back[0][0] is einsum.output or not all(self.may_be_read(a) for a in held.accesses):

@@ -7,6 +7,7 @@ from functools import partial
 
 from ...machine import Machine
 from ..language.ast import Cascade
+from ..rewrite.bands import with_bands
 from ..rewrite.batch_order import with_batches_first, with_collected_results, with_windows_last
 from ..rewrite.chunks import with_chunks
 from ..rewrite.decays import is_decay
@@ -81,6 +82,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "indices in columns, some for each lane": with_chosen_columns,
     "what comparisons tell apart, piece by piece": lambda cascade, _: with_pieces(cascade),
     "sums over filters": lambda cascade, _: with_sums_over_filters(cascade),
+    "sums over long windows as products of bands": with_bands,
     "results in strides collected on chip": lambda cascade, _: with_collected_results(cascade),
     "recurrences in chunks, as products": _with_operands(with_chunks),
     "scans of few rows in parts": _with_operands(with_scans_in_parts),
@@ -105,6 +107,7 @@ OF_PAIRS = (with_matrices, with_matrices_between)
 MADE = (
     "what indices choose as tensors of their own",
     "sums over filters",
+    "sums over long windows as products of bands",
     "windows that overlap as rows of a view",
     "ranks that windows keep apart as one behind them",
 )

@@ -4,7 +4,7 @@
 With `P[p, q, 16*c + 4*r + s] = X[c, 4*p + r, 4*q + s]` it is one sum over all values of a window.
 
 Frames, `Y[t, f] = X[160*t + n] . C[f, n]`, need no copy: `F[t, n] = X[160*t + n]` lies in HBM already, its
-rows 160 elements apart, and TensorE sums over an index of its own.
+rows 160 elements apart, and TensorE sums over an index of its own. Beyond its edges it is copied with zeros.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import replace
 from math import prod
 
 from ..language.additions import Additions
-from ..language.ast import Access, Cascade, Einsum, Kind, Operand, Step, plain
+from ..language.ast import Access, Cascade, Einsum, Kind, Operand, Step, affine, plain
+from ..language.extents import bounds
 from .batch_order import is_sum
 from .views import viewing
 
@@ -55,12 +56,14 @@ def _in_rows(
     """A sum of products that reads rows, behind those views of rows that it is the first to read."""
     read, before = dict[Operand, Operand](), list[Einsum]()
     for image in (a for a in einsum.accesses if _overlaps(a, einsum, added)):
-        names = _slowest_first(image, einsum)
-        key = image, tuple(added.rank_of(v, einsum) for v in names)
+        key = image, tuple(added.rank_of(v, einsum) for v in image.variables)
         if key not in views:
-            name = added.tensor(f"{image.tensor}_windows", key[1], image.tensor, Kind.OVERLAP)
+            inside, copies = _inside(image, einsum, added)
+            names = _slowest_first(inside, einsum)
+            ranks = tuple(added.rank_of(v, einsum) for v in names)
+            name = added.tensor(f"{image.tensor}_windows", ranks, inside.tensor, Kind.OVERLAP)
             views[key] = Access(name, plain(names))
-            before.append(Einsum(views[key], (image,)))
+            before += [*copies, Einsum(views[key], (inside,))]
         read[image] = views[key]
     operands = tuple(read.get(o, o) for o in einsum.operands)
     return [*before, replace(einsum, operands=operands, before=einsum.title)] if read else [einsum]
@@ -79,24 +82,41 @@ def _image(einsum: Einsum, cascade: Cascade) -> Access | None:
 def _overlaps(image: Access, einsum: Einsum, added: Additions) -> bool:
     """Whether rows of a tensor that may overlap, each summed over, are a factor of a product of matrices.
 
-    They begin at its first element, count up, and end inside; and it is no output, whose axes others choose.
+    The tensor is no output, whose axes others choose.
     """
-    sizes = {v: added.extent(v, einsum) for v in image.variables}
-    indices = [i.at(added.cascade.sizes) for i in image.affine]
-    ends = zip(indices, added.cascade.shape(image.tensor), strict=True)
-    is_inside = all(sum((sizes[v] - 1) * c for v, c in i.terms) < extent for i, extent in ends)
-    is_inside &= all(i.constant == 0 < min(dict(i.terms).values(), default=1) for i in indices)
-    summed = {v for v in einsum.reduced if sizes.get(v, 1) > 1}
+    summed = {v for v in einsum.reduced if v in image.variables and added.extent(v, einsum) > 1}
     is_row = len(summed) == 1 and any(len(i.variables) > 1 and summed & {*i.variables} for i in image.affine)
     is_product = not {*einsum.output.variables} <= {*image.variables}
-    return is_inside and is_row and is_product and image.tensor not in added.cascade.outputs
+    return is_row and is_product and image.tensor not in added.cascade.outputs
+
+
+def _inside(image: Access, einsum: Einsum, added: Additions) -> tuple[Access, list[Einsum]]:
+    """Rows that begin at the first element of a tensor and end in it, with what copies it where they do not.
+
+    The copy has zeros beyond the edges, and the axes of a batch in front.
+    """
+    indices, shape = [i.at(added.cascade.sizes) for i in image.affine], added.cascade.shape(image.tensor)
+    ends = [bounds(i, {v: added.extent(v, einsum) for v in i.variables}) for i in indices]
+    batch = {*einsum.output.variables}.intersection(*(a.variables for a in einsum.accesses))
+    order = sorted(range(len(shape)), key=lambda n: not {*indices[n].variables} & batch)
+    is_within = all(low == 0 and high < size for (low, high), size in zip(ends, shape, strict=True))
+    if is_within and order == sorted(order):
+        return image, []
+    ranks = [added.rank(f"{image.tensor.upper()}_{n}", high + 1 - low) for n, (low, high) in enumerate(ends)]
+    source = (affine([(rank.lower(), 1)], low) for rank, (low, _) in zip(ranks, ends, strict=True))
+    name = added.tensor(f"{image.tensor}_edged", tuple(ranks[n] for n in order), image.tensor, Kind.PADDED)
+    copy = Einsum(Access(name, plain(ranks[n].lower() for n in order)), (replace(image, indices=(*source,)),))
+    moved = tuple(replace(indices[n], constant=indices[n].constant - ends[n][0]) for n in order)
+    return Access(name, moved), [copy]
 
 
 def _slowest_first(image: Access, einsum: Einsum) -> list[str]:
-    """The variables of an operand, that of neighbouring elements last."""
-    steps = {v: max(i.coefficient(v) for i in image.affine) for v in image.variables}
+    """The variables of an operand, that of neighbouring elements last, counted up where one is."""
+    steps = {v: max((i.coefficient(v) for i in image.affine), key=abs) for v in image.variables}
     places = {v: max(n for n, i in enumerate(image.affine) if v in i.variables) for v in steps}
-    return sorted(places, key=lambda v: (places[v], -steps[v], v not in einsum.reduced))
+    return sorted(
+        places, key=lambda v: (places[v], -abs(steps[v]), steps[v] > 0, v not in einsum.reduced)
+    )
 
 
 def _is_summed_whole(einsum: Einsum, image: Access, weights: Access, axes: list[int]) -> bool:
