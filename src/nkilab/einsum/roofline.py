@@ -137,7 +137,7 @@ def _has_vector(cascade: Cascade, einsum: Einsum, block: Iterate | None) -> bool
     """Whether a contraction multiplies a matrix with a vector not known before its turn of a block.
 
     A matrix that is made of products or by a recurrence does not count: what it is made of may be multiplied
-    with the vector instead.
+    with the vector instead. Nor do windows: their elements come again, in as many places of a band.
     """
     turn = {block.variable} if block else set[str]()
     made = {e.name for e in block.body} if block else set[str]()
@@ -147,6 +147,7 @@ def _has_vector(cascade: Cascade, einsum: Einsum, block: Iterate | None) -> bool
     for vector, matrix in (einsum.accesses, einsum.accesses[::-1]):
         theirs, own = (set(a.variables) & set(einsum.output.variables) - turn for a in (vector, matrix))
         is_late = block is None or (vector.tensor in made and not turn & set(matrix.variables))
+        is_late &= all(len(i.variables) < 2 for i in matrix.affine)
         if theirs <= own and is_late and matrix.tensor not in made and _is_whole(cascade, matrix.tensor):
             return True
     return False

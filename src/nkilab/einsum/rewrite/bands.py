@@ -1,4 +1,4 @@
-"""Sums over long windows as products of matrices: one operand's rows as they lie, of the other a band of blocks.
+"""Sums over long windows as products of matrices: rows of one operand, and of the other a band.
 
 `Y[i] = X[i + k] . W[k]` has no matrix. With i = 128*a + p and e = p + k it is `Y[128*a + p] = X[128*a + e] .
 W[e - p]`, where W is zero beyond its edges: a product of rows of X that overlap with a band that is W again
@@ -13,9 +13,12 @@ from math import isqrt, prod
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine, plain
 from .splits import with_split_ranks
+from .window_rows import LONG, in_place
 
-# elements of a window, and places, from which TensorE gains; columns of another operand that fill it as they are
-LEAST, MOST_COLUMNS = 32, 64
+# columns of its own from which the other operand fills TensorE as it is
+ENOUGH_COLUMNS = 64
+# times as many elements of a band as of the other operand, as they come in longer pieces
+LONGER = 2
 
 
 @dataclass(frozen=True)
@@ -32,22 +35,29 @@ class _Window:
 
 def with_bands(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade with products of bands instead of sums over long windows; every rank has an extent."""
-    added, steps = Additions(cascade), list[Step]()
+    added, steps, rows = Additions(cascade), list[Step](), set[str]()
     for step in cascade.steps:
         window = _window(step, added) if isinstance(step, Einsum) and step.is_product else None
-        steps += _banded(step, window, added, partitions) if window and isinstance(step, Einsum) else [step]
-    return with_split_ranks(added.applied(tuple(steps))) if tuple(steps) != cascade.steps else cascade
+        if isinstance(step, Einsum) and window is not None:
+            own, row = _banded(step, window, added, partitions)
+            steps, rows = [*steps, *own], rows | {row}
+        else:
+            steps.append(step)
+    if not rows:
+        return cascade
+    in_bands = in_place(added.applied(tuple(steps)), lambda e, a: bool(rows & {*a.variables}))
+    return with_split_ranks(in_bands)
 
 
 def _window(einsum: Einsum, added: Additions) -> _Window | None:
     """The long window that a sum of products runs over; None if it runs over none."""
-    pairs = [einsum.accesses, einsum.accesses[::-1]] if len(einsum.accesses) == len(einsum.operands) == 2 else []
-    for image, weights in pairs:
+    is_pair = len(einsum.accesses) == len(einsum.operands) == 2
+    for image, weights in (einsum.accesses, einsum.accesses[::-1]) if is_pair else ():
         for index in (i.at(added.cascade.sizes) for i in image.affine if len(i.variables) == 2):
             place, summed = sorted(index.variables, key=lambda v: v in einsum.reduced)
             step, back = index.coefficient(place), index.coefficient(summed)
             window = _Window(image, weights, place, summed, step, back)
-            if summed in einsum.reduced and step > 0 and abs(back) == 1 and _is_long(einsum, window, added):
+            if summed in einsum.reduced and abs(back) == 1 and _is_long(einsum, window, added):
                 return window
     return None
 
@@ -61,7 +71,7 @@ def _is_long(einsum: Einsum, window: _Window, added: Additions) -> bool:
     is_alone &= len(sums) == 2 and (summed,) in [i.variables for i in sums]
     columns = prod(added.extent(v, einsum) for v in _own(einsum, window.weights, window.image))
     sizes = [added.extent(v, einsum) for v in (place, summed)]
-    return is_alone and min(sizes) >= LEAST and columns < MOST_COLUMNS
+    return is_alone and min(sizes) >= LONG and columns < ENOUGH_COLUMNS
 
 
 def _own(einsum: Einsum, access: Access, other: Access) -> list[str]:
@@ -78,30 +88,31 @@ def _rows(einsum: Einsum, window: _Window, added: Additions, partitions: int) ->
     )
     rows //= size
     most = max(1, min(partitions // columns, size))
-    best = min(most, isqrt(size * max(rows, 1) // columns))
+    best = max(1, min(most, isqrt(LONGER * size * rows // columns)))
     return next((n for n in range(best, best // 2, -1) if size % n == 0), best)
 
 
-def _banded(einsum: Einsum, window: _Window, added: Additions, partitions: int) -> list[Einsum]:
-    """A sum over windows as a product, with what brings its places in order."""
+def _banded(einsum: Einsum, window: _Window, added: Additions, partitions: int) -> tuple[list[Einsum], str]:
+    """A sum over windows as a product, with what orders its places, and the variable of the rows of a band."""
     place, summed, step = window.place, window.summed, window.step
     size, length = (added.extent(v, einsum) for v in (place, summed))
     rows = _rows(einsum, window, added, partitions)
-    blocks = -(-size // rows)
-    block = added.rank(f"{place.upper()}_BLOCK", blocks)
-    row = added.rank(f"{place.upper()}_ROW", rows)
-    band = added.rank(f"{summed.upper()}_BAND", step * (rows - 1) + length)
-    start = min(0, window.back * (length - 1))
-    back = [(band.lower(), window.back), (row.lower(), -window.back * step)]
-    whole = affine([(block.lower(), rows), (row.lower(), 1)])
-    values = {place: whole, summed: affine(back, window.back * start)}
+    block, row = (
+        added.rank(f"{place.upper()}_{part}", n).lower()
+        for part, n in (("BLOCK", -(-size // rows)), ("ROW", rows))
+    )
+    band = added.rank(f"{summed.upper()}_BAND", abs(step) * (rows - 1) + length).lower()
+    start = min(0, step * (rows - 1)) + min(0, window.back * (length - 1))
+    whole = affine([(block, rows), (row, 1)])
+    along = affine([(band, window.back), (row, -window.back * step)], window.back * start)
     weights, before = _whole(einsum, window, added)
     operands = tuple(weights if o is window.weights else o for o in einsum.operands)
     read = replace(einsum, operands=operands, text="", before=einsum.title)
-    product, behind = read.with_indices(lambda index: index.at(added.cascade.sizes).replaced(values)), []
+    values, sizes = {place: whole, summed: along}, added.cascade.sizes
+    product, behind = read.with_indices(lambda index: index.at(sizes).replaced(values)), list[Einsum]()
     if size % rows or any(einsum.name in e.reads for e in added.cascade.einsums):
         product, behind = _apart(einsum, product, place, whole, added)
-    return [*before, product, *behind]
+    return [*before, product, *behind], row
 
 
 def _whole(einsum: Einsum, window: _Window, added: Additions) -> tuple[Access, list[Einsum]]:

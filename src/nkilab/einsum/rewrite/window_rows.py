@@ -9,6 +9,7 @@ rows 160 elements apart, and TensorE sums over an index of its own. Beyond its e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
@@ -20,6 +21,8 @@ from .views import viewing
 
 # times the elements of a tensor that its windows may have
 MOST_OVERLAP = 16
+# elements of a window from which a sum over it, and more, is one of TensorE
+LONG = 32
 
 
 def with_windows_as_rows(cascade: Cascade, partitions: int) -> Cascade:
@@ -44,29 +47,26 @@ def with_windows_as_rows(cascade: Cascade, partitions: int) -> Cascade:
 
 def with_overlapping_rows(cascade: Cascade) -> Cascade:
     """The cascade with rows that overlap instead of each tensor that a product of matrices reads so."""
+    return in_place(cascade, lambda einsum, access: _overlaps(access, einsum, cascade))
+
+
+def in_place(cascade: Cascade, is_read: Callable[[Einsum, Access], bool]) -> Cascade:
+    """The cascade with views of the rows that some factors of products read, whether these overlap or not."""
     added, views, steps = Additions(cascade), dict[tuple[Access, tuple[str, ...]], Access](), list[Step]()
     for step in cascade.steps:
-        steps += _in_rows(step, added, views) if isinstance(step, Einsum) and step.is_product else [step]
+        if not isinstance(step, Einsum) or not step.is_product:
+            steps.append(step)
+            continue
+        read = dict[Operand, Operand]()
+        for image in (a for a in step.accesses if is_read(step, a)):
+            key = image, tuple(added.rank_of(v, step) for v in image.variables)
+            if key not in views:
+                steps += (new := _view(image, step, added))
+                views[key] = new[-1].output
+            read[image] = views[key]
+        operands = tuple(read.get(o, o) for o in step.operands)
+        steps.append(replace(step, operands=operands, before=step.title) if read else step)
     return added.applied(tuple(steps)) if views else cascade
-
-
-def _in_rows(
-    einsum: Einsum, added: Additions, views: dict[tuple[Access, tuple[str, ...]], Access]
-) -> list[Einsum]:
-    """A sum of products that reads rows, behind those views of rows that it is the first to read."""
-    read, before = dict[Operand, Operand](), list[Einsum]()
-    for image in (a for a in einsum.accesses if _overlaps(a, einsum, added)):
-        key = image, tuple(added.rank_of(v, einsum) for v in image.variables)
-        if key not in views:
-            inside, copies = _inside(image, einsum, added)
-            names = _slowest_first(inside, einsum)
-            ranks = tuple(added.rank_of(v, einsum) for v in names)
-            name = added.tensor(f"{image.tensor}_windows", ranks, inside.tensor, Kind.OVERLAP)
-            views[key] = Access(name, plain(names))
-            before += [*copies, Einsum(views[key], (inside,))]
-        read[image] = views[key]
-    operands = tuple(read.get(o, o) for o in einsum.operands)
-    return [*before, replace(einsum, operands=operands, before=einsum.title)] if read else [einsum]
 
 
 def _image(einsum: Einsum, cascade: Cascade) -> Access | None:
@@ -79,15 +79,26 @@ def _image(einsum: Einsum, cascade: Cascade) -> Access | None:
     return None
 
 
-def _overlaps(image: Access, einsum: Einsum, added: Additions) -> bool:
+def _overlaps(image: Access, einsum: Einsum, cascade: Cascade) -> bool:
     """Whether rows of a tensor that may overlap, each summed over, are a factor of a product of matrices.
 
-    The tensor is no output, whose axes others choose.
+    The tensor is no output, whose axes others choose. A sum over more than one variable has none by itself.
     """
-    summed = {v for v in einsum.reduced if v in image.variables and added.extent(v, einsum) > 1}
-    is_row = len(summed) == 1 and any(len(i.variables) > 1 and summed & {*i.variables} for i in image.affine)
+    summed = {v for v in einsum.reduced if v in image.variables and cascade.extent(v, einsum) > 1}
+    moved = {v for i in image.affine if len(i.variables) > 1 for v in summed & {*i.variables}}
+    is_long = max((cascade.extent(v, einsum) for v in moved), default=0) >= LONG
+    is_row = bool(moved) and moved == summed and (len(summed) == 1 or is_long)
     is_product = not {*einsum.output.variables} <= {*image.variables}
-    return is_row and is_product and image.tensor not in added.cascade.outputs
+    return is_row and is_product and image.tensor not in cascade.outputs
+
+
+def _view(image: Access, einsum: Einsum, added: Additions) -> list[Einsum]:
+    """A view of the rows that an Einsum reads, behind the copy that it is of, if it is of one."""
+    inside, copies = _inside(image, einsum, added)
+    names = _slowest_first(inside, einsum)
+    ranks = tuple(added.rank_of(v, einsum) for v in names)
+    name = added.tensor(f"{image.tensor}_windows", ranks, inside.tensor, Kind.OVERLAP)
+    return [*copies, Einsum(Access(name, plain(names)), (inside,))]
 
 
 def _inside(image: Access, einsum: Einsum, added: Additions) -> tuple[Access, list[Einsum]]:
@@ -114,9 +125,7 @@ def _slowest_first(image: Access, einsum: Einsum) -> list[str]:
     """The variables of an operand, that of neighbouring elements last, counted up where one is."""
     steps = {v: max((i.coefficient(v) for i in image.affine), key=abs) for v in image.variables}
     places = {v: max(n for n, i in enumerate(image.affine) if v in i.variables) for v in steps}
-    return sorted(
-        places, key=lambda v: (places[v], -abs(steps[v]), steps[v] > 0, v not in einsum.reduced)
-    )
+    return sorted(places, key=lambda v: (places[v], -abs(steps[v]), steps[v] > 0, v not in einsum.reduced))
 
 
 def _is_summed_whole(einsum: Einsum, image: Access, weights: Access, axes: list[int]) -> bool:
