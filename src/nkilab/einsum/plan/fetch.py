@@ -240,15 +240,19 @@ def spread(ctx: Context, row: View, rows: int, columns: Span, hint: str) -> View
 
 
 def two_axes(
-    buffer: Buffer, at: list[At | Cut], part: int | None, free: int | None, *, columns: int = 1
+    buffer: Buffer,
+    at: list[At | Cut],
+    part: int | None,
+    free: int | None,
+    folded: tuple[int, bool] = (1, True),
 ) -> View:
     """A part of an HBM tensor as [partitions, columns]: axes of one are added where one is missing.
 
-    One axis may have both, as many columns behind one another for each partition.
+    One axis may have both (`Want.folded`).
     """
     index = list(at) or [At(ZERO)]
     if part is not None and part == free:
-        return View(buffer, tuple(index), is_turned=True, folded=(part, columns))
+        return View(buffer, tuple(index), is_turned=folded[1], folded=(part, folded[0]))
 
     def widen(axis: int) -> int:
         held = index[axis]
@@ -291,7 +295,7 @@ def _from_hbm(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) ->
         return _loaded_turned(ctx, want, storage)
     tile = ctx.temporary(hint, rows.most, columns.most, dtype)
     view = part_of(tile, rows.count if part is not None else 1, columns.count)
-    ctx.build.add(nodes.Load(view, two_axes(storage.buffer, at, part, free, columns=columns.most)))
+    ctx.build.add(nodes.Load(view, two_axes(storage.buffer, at, part, free, want.folded)))
     return view
 
 

@@ -35,3 +35,11 @@ class Want:
     def columns(self) -> Span:
         """What the columns cover."""
         return self.spans[self.free] if self.has(self.free) else whole(1)
+
+    @property
+    def folded(self) -> tuple[int, bool]:
+        """Positions side by side where one axis has both, and whether these are a partition's columns."""
+        steps = [
+            max((i.coefficient(v) for i in self.access.affine), default=0) for v in (self.part, self.free)
+        ]
+        return (self.columns.most, True) if steps[0] > steps[1] else (self.rows.most, False)

@@ -93,7 +93,7 @@ def _rows(einsum: Einsum, window: _Window, added: Additions, partitions: int) ->
 
 
 def _banded(einsum: Einsum, window: _Window, added: Additions, partitions: int) -> tuple[list[Einsum], str]:
-    """A sum over windows as a product, with what orders its places, and the variable of the rows of a band."""
+    """A sum over windows as a product, what orders its places, and the variable of rows of the band."""
     place, summed, step = window.place, window.summed, window.step
     size, length = (added.extent(v, einsum) for v in (place, summed))
     rows = _rows(einsum, window, added, partitions)
