@@ -101,10 +101,11 @@ def _inside(accesses: list[Access]) -> int:
 
 def _has_windows(buffer: nodes.Buffer) -> bool:
     """Whether the base of a buffer has all elements of its windows, if it has any."""
-    rows = zip(*buffer.window, strict=True)
-    last = (sum((expr(e) - 1) * abs(c) for e, c in zip(buffer.shape, row, strict=True)) for row in rows)
-    extents = buffer.base.shape if buffer.base else ()
-    return all((at.value or 0) < (expr(e).value or 0) for at, e in zip(last, extents, strict=False))
+    extents, rows = buffer.base.shape if buffer.base else (), zip(*buffer.window, strict=True)
+    moves = [[c * ((expr(e).value or 0) - 1) for e, c in zip(buffer.shape, row, strict=True)] for row in rows]
+    least, most = ([sum(f(0, m) for m in axis) for axis in moves] for f in (min, max))
+    ends = zip(buffer.first, least, most, extents, strict=False)
+    return all(first + low >= 0 and first + high < (expr(e).value or 0) for first, low, high, e in ends)
 
 
 def _are_ruled_out(accesses: list[Access]) -> None:

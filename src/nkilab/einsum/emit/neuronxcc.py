@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..room import views_of
 from ..tree import nodes
-from ..tree.along import axes_of, firsts, in_order, windowed
-from ..tree.expr import ZERO, expr
+from ..tree.along import axes_of, in_order, windowed
+from ..tree.expr import expr
 from .text import Printer, number
 
 
@@ -78,13 +78,12 @@ class NeuronxccPrinter(Printer):
         name, is_repeated = self.base(view), any(number < 0 for number, _ in axes)
         if window:
             own, name = parts[len(parts) - len(window) :], windowed(view.buffer).name
-            terms = ([(c, p) for c, p in zip(each, own, strict=True) if c] for each in zip(*window))
-            every = zip(firsts(view.buffer), terms, strict=True)
-            starts = [("" if first == ZERO else f"{first} + ", axis) for first, axis in every]
-            parts = [
-                f"{start}{' + '.join(p if c == 1 else f'{c} * ({p})' for c, p in axis) or '0'}"
-                for start, axis in starts
-            ]
+            starts = ([str(n)] if n else [] for n in view.buffer.first)
+            terms = (
+                [p if c == 1 else f"{c} * ({p})" for c, p in zip(each, own, strict=True) if c]
+                for each in zip(*window)
+            )
+            parts = [" + ".join([*start, *axis]) or "0" for start, axis in zip(starts, terms, strict=True)]
         return f"{name}[{', '.join(parts)}]{f'.broadcast_to(({counts}))' if is_repeated else ''}"
 
     def counts(self, view: nodes.View) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..tree.along import axes_of, firsts, strides, windowed
+from ..tree.along import axes_of, strides, windowed
 from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import Buffer, Cut, Gather, Loop, Statement, View
 from .text import Printer
@@ -36,7 +36,7 @@ class NkiPrinter(Printer):
         steps = strides(view.buffer)
         steps = [ZERO] * (len(view.index) - len(steps)) + steps
         starts = (i.start if isinstance(i, Cut) else i.at for i in view.index)
-        first = zip(firsts(view.buffer), strides(windowed(view.buffer)), strict=False)
+        first = zip(map(expr, view.buffer.first), strides(windowed(view.buffer)), strict=False)
         return sum((a * b for a, b in [*first, *zip(starts, steps, strict=True)][after:]), ZERO)
 
     def statement(self, statement: Statement) -> None:

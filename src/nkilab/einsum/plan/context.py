@@ -226,8 +226,10 @@ class Context:
         assert not source.buffer.window, f"the rows of {einsum.reads[0]} overlap"
         base, read = source.buffer.base or source.buffer, einsum.accesses[0]
         name, is_reshape = self.build.fresh(f"{einsum.name.lower()}_view"), all(i.plain for i in read.affine)
-        steps = [tuple(i.coefficient(v) for i in read.affine) for v in einsum.output.variables]
-        view = replace(base, name=name, shape=shape, base=base, window=() if is_reshape else tuple(steps))
+        steps = tuple(tuple(i.coefficient(v) for i in read.affine) for v in einsum.output.variables)
+        view = replace(base, name=name, shape=shape, base=base)
+        if not is_reshape:
+            view = replace(view, window=steps, first=tuple(i.constant for i in read.affine))
         with self.build.hoisted(0):
             self.build.allocated(view)
         self.storages[einsum.name] = [replace(in_hbm(view, len(shape)), depth=source.depth)]

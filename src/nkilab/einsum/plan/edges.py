@@ -73,11 +73,11 @@ def with_edges(
     for einsum, block, access in ((e, b, a) for e, b in cascade.walk() for a in e.accesses):
         zeros, is_input = _zeros(cascade, einsum, access), access.tensor in cascade.inputs
         dtype = dtypes[access.tensor]
-        # no tile has zeros around what other tensors choose of it, or what one turn alone reads
+        # no tile has zeros around what other tensors choose of it, what one turn alone reads, or a view
         turns = block is not None and any(
             any(z) and block.variable in i.variables for z, i in zip(zeros, access.indices, strict=False)
         )
-        is_tiled = is_input and not access.gathers and not turns
+        is_tiled = is_input and not access.gathers and not turns and einsum.name not in cascade.views
         if not zeros or any(s.block is block and access.tensor in s.edges for s in apart):
             continue
         if is_tiled and _bytes_of(cascade, einsum, access, zeros, dtype, partitions) <= room:

@@ -13,9 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
-from ..language.additions import Additions
-from ..language.ast import Access, Cascade, Einsum, Kind, Operand, Step, affine, plain
-from ..language.extents import bounds
+from ..language.additions import Additions, free_variable
+from ..language.ast import Access, Cascade, Einsum, Kind, Operand, Step, plain
 from .batch_order import is_sum
 from .views import viewing
 
@@ -93,32 +92,21 @@ def _overlaps(image: Access, einsum: Einsum, cascade: Cascade) -> bool:
 
 
 def _view(image: Access, einsum: Einsum, added: Additions) -> list[Einsum]:
-    """A view of the rows that an Einsum reads, behind the copy that it is of, if it is of one."""
-    inside, copies = _inside(image, einsum, added)
-    names = _slowest_first(inside, einsum)
-    ranks = tuple(added.rank_of(v, einsum) for v in names)
-    name = added.tensor(f"{image.tensor}_windows", ranks, inside.tensor, Kind.OVERLAP)
-    return [*copies, Einsum(Access(name, plain(names)), (inside,))]
-
-
-def _inside(image: Access, einsum: Einsum, added: Additions) -> tuple[Access, list[Einsum]]:
-    """Rows that begin at the first element of a tensor and end in it, with what copies it where they do not.
-
-    The copy has zeros beyond the edges, and the axes of a batch in front.
-    """
-    indices, shape = [i.at(added.cascade.sizes) for i in image.affine], added.cascade.shape(image.tensor)
-    ends = [bounds(i, {v: added.extent(v, einsum) for v in i.variables}) for i in indices]
+    """A view of the rows that an Einsum reads: of a copy if the axes of a batch are not in front."""
     batch = {*einsum.output.variables}.intersection(*(a.variables for a in einsum.accesses))
-    order = sorted(range(len(shape)), key=lambda n: not {*indices[n].variables} & batch)
-    is_within = all(low == 0 and high < size for (low, high), size in zip(ends, shape, strict=True))
-    if is_within and order == sorted(order):
-        return image, []
-    ranks = [added.rank(f"{image.tensor.upper()}_{n}", high + 1 - low) for n, (low, high) in enumerate(ends)]
-    source = (affine([(rank.lower(), 1)], low) for rank, (low, _) in zip(ranks, ends, strict=True))
-    name = added.tensor(f"{image.tensor}_edged", tuple(ranks[n] for n in order), image.tensor, Kind.PADDED)
-    copy = Einsum(Access(name, plain(ranks[n].lower() for n in order)), (replace(image, indices=(*source,)),))
-    moved = tuple(replace(indices[n], constant=indices[n].constant - ends[n][0]) for n in order)
-    return Access(name, moved), [copy]
+    order = sorted(range(len(image.indices)), key=lambda n: not {*image.affine[n].variables} & batch)
+    tensor, seen, copies = added.cascade.tensors[image.tensor], image, list[Einsum]()
+    if order != sorted(order):
+        copy = added.tensor(
+            f"{tensor.name}_rows", tuple(tensor.ranks[n] for n in order), tensor.name, Kind.TRANSPOSED
+        )
+        names = plain(free_variable(f"{tensor.name.lower()}_{n}", added.cascade) for n in range(len(order)))
+        copies = [Einsum(Access(copy, tuple(names[n] for n in order)), (Access(tensor.name, names),))]
+        seen = Access(copy, tuple(image.indices[n] for n in order))
+    names = _slowest_first(seen, einsum)
+    ranks = tuple(added.rank_of(v, einsum) for v in names)
+    view = added.tensor(f"{tensor.name}_windows", ranks, seen.tensor, Kind.OVERLAP)
+    return [*copies, Einsum(Access(view, plain(names)), (seen,))]
 
 
 def _slowest_first(image: Access, einsum: Einsum) -> list[str]:

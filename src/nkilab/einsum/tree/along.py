@@ -39,12 +39,6 @@ def strides(buffer: Buffer) -> list[Expr]:
     return steps[::-1]
 
 
-def firsts(buffer: Buffer) -> list[Expr]:
-    """Along each axis of what a buffer has windows of, where its first element lies: windows begin at 0."""
-    back = [[(expr(e) - 1) * max(-c, 0) for c in row] for e, row in zip(buffer.shape, buffer.window)]
-    return [sum(axis, ZERO) for axis in zip(*back, strict=True)]
-
-
 def axes_of(view: View) -> list[tuple[Expr, Expr]]:
     """Step and count along each axis of a view, as it is turned, ordered, repeated or seen in blocks."""
     steps = strides(view.buffer)

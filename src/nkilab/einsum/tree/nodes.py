@@ -30,6 +30,7 @@ class Buffer:
     base: Buffer | None = None  # what it is another view of, in HBM; None for itself
     # of each axis how far one position goes along each axis of the base; () where a view is a reshape
     window: tuple[tuple[int, ...], ...] = ()
+    first: tuple[int, ...] = ()  # of windows: where the first element lies along each axis of the base
 
 
 @dataclass(frozen=True)
