@@ -123,3 +123,15 @@ def test_windows_that_do_not_overlap_are_rows_of_a_matrix(dialect: str) -> None:
     expected = np.einsum("bprqsc,rsck->bpqk", x.reshape(2, 16, 4, 16, 4, 3), f)
     assert np.array_equal(np.asarray(kernel(F=f, X=x)), expected)
     assert any(sentence.startswith("windows as rows of a matrix") for sentence in kernel.changes)
+
+
+def test_blocks_of_a_result_lie_behind_each_other_whichever_variable_is_on_the_partitions() -> None:
+    # 35 p for 6 a: p lies on the partitions, and its elements side by side
+    rng = np.random.default_rng(5)
+    x, w, v = (rng.normal(size=shape) for shape in ((3, 6, 71), (71, 35), (3, 1)))
+    kernel = nkilab.einsum.compile(
+        "Y[m, 35*a + p] = X[m, a, c] * W[c, p]\nY[m, 210 + q] = V[m, q]",
+        shapes={"X": x.shape, "W": w.shape, "V": v.shape, "Y": (3, 211)},
+    )
+    products = np.einsum("mac,cp->map", x, w).reshape(3, 210)
+    np.testing.assert_allclose(kernel(X=x, W=w, V=v), np.concatenate([products, v], 1), atol=1e-4)

@@ -176,15 +176,20 @@ def test_a_tensor_that_comes_back_from_hbm_before_it_is_stored_is_noticed() -> N
         prove(Kernel("kernel", (), [*body, load, store], ()), TRN2)
 
 
-@pytest.mark.parametrize("length", [35, 36])
-def test_windows_beyond_what_they_are_windows_of_are_noticed(length: int) -> None:
-    # the last element is 4 * 7 + 7
+@pytest.mark.parametrize(
+    ("length", "step", "first"),
+    [(35, 4, 0), (36, 4, 0), (36, 4, 1), (36, -4, 28), (36, -4, 27), (35, -4, 28)],
+)
+def test_windows_beyond_what_they_are_windows_of_are_noticed(length: int, step: int, first: int) -> None:
+    # from the first element on to 4 * 7 + 7 behind it, or from 4 * 7 before it to 7 behind it
     base = nodes.Buffer("x", (expr(length),), "float32", nodes.HBM, "input")
-    rows = replace(base, name="rows", shape=(expr(8), expr(8)), base=base, window=((4,), (1,)))
+    rows = replace(
+        base, name="rows", shape=(expr(8), expr(8)), base=base, window=((step,), (1,)), first=(first,)
+    )
     tile = nodes.Buffer("tile", rows.shape, "float32", nodes.SBUF)
     body = [nodes.Alloc(rows), nodes.Alloc(tile), nodes.Load(nodes.all_of(tile), nodes.all_of(rows))]
     kernel = nodes.Kernel("kernel", (), body, ())
-    if length == 36:
+    if (length, first) in ((36, 0), (36, 28)):
         assert prove(kernel, TRN2)[0] == "2 accesses lie inside their tensors"
         return
     with pytest.raises(ProofError, match="touches more than rows has"):

@@ -101,11 +101,14 @@ def _inside(accesses: list[Access]) -> int:
 
 def _has_windows(buffer: nodes.Buffer) -> bool:
     """Whether the base of a buffer has all elements of its windows, if it has any."""
-    extents, rows = buffer.base.shape if buffer.base else (), zip(*buffer.window, strict=True)
-    moves = [[c * ((expr(e).value or 0) - 1) for e, c in zip(buffer.shape, row, strict=True)] for row in rows]
+    if not buffer.window or buffer.base is None:
+        return True
+    sizes, extents = ([expr(e).value or 0 for e in shape] for shape in (buffer.shape, buffer.base.shape))
+    rows = zip(*buffer.window, strict=True)
+    moves = [[c * (n - 1) for n, c in zip(sizes, row, strict=True)] for row in rows]
     least, most = ([sum(f(0, m) for m in axis) for axis in moves] for f in (min, max))
-    ends = zip(buffer.first, least, most, extents, strict=False)
-    return all(first + low >= 0 and first + high < (expr(e).value or 0) for first, low, high, e in ends)
+    ends = zip(buffer.first, least, most, extents, strict=True)
+    return all(first + low >= 0 and first + high < extent for first, low, high, extent in ends)
 
 
 def _are_ruled_out(accesses: list[Access]) -> None:

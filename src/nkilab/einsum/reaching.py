@@ -53,7 +53,7 @@ def _lives_of(body: Iterable[Statement]) -> list[_Life]:
             continue
         last = statement
         for name, view in views_of(statement):
-            base = view.buffer.base or view.buffer
+            base = view.buffer.root
             own = Access(view, name in ("dst", "total"), loops, place, statement)
             (alive.get(id(base)) or begun(base, ())).accesses.append(own)
     return [life for life in every if {a.is_write for a in life.accesses} - {life.buffer.role != "input"}]

@@ -44,7 +44,8 @@ class NeuronxccPrinter(Printer):
 
     def hbm(self, view: nodes.View) -> str:
         """A part of an HBM tensor: slices, or grids of indices where its axes lie otherwise."""
-        if view.folded is not None or view.order or view.is_turned or view.buffer.window:
+        is_back = any(cut.step < 0 for cut in view.cuts)
+        if view.folded is not None or view.order or view.is_turned or view.buffer.window or is_back:
             return self.in_grids(view)
         if view.repeat is not None:
             counts = ", ".join(str(c.count) for c in view.cuts) or "1"

@@ -91,7 +91,7 @@ class Printer(ABC):
 
     def made_or_viewed(self, buffer: nodes.Buffer) -> None:
         """A new buffer, and the view that it is."""
-        base = buffer.base or buffer
+        base = buffer.root
         if base is buffer or (base.role == "output" and base.name not in self.outputs):
             self.put(f"{base.name} = {self.made(base)}")
             self.outputs.add(base.name)

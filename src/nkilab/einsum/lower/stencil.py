@@ -185,7 +185,7 @@ class StencilNest:
         """A tensor in HBM with its rows as they lie on partitions."""
         ctx = self.ctx
         source = ctx.hbm(tensor) or ctx.add_hbm(tensor, "scratch")
-        base = source.buffer.base or source.buffer
+        base = source.buffer.root
         name = ctx.build.fresh(f"{tensor.lower()}_rows")
         with ctx.build.hoisted(0):
             view = ctx.build.allocated(replace(base, name=name, shape=self.stencil.sizes, base=base))

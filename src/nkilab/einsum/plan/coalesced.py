@@ -164,11 +164,6 @@ def _with_longer_axis(
     return Transfer(statement, far, tile, number, 1, 0, (), (number, count), 0) if is_free else None
 
 
-def _memory(buffer: Buffer) -> int:
-    """What a buffer is a view of."""
-    return id(buffer.base or buffer)
-
-
 def _is_apart(loop: Loop, statement: Moved) -> bool:
     """Whether a transfer may go before a loop, or behind it, and nothing else of the loop notices."""
     is_load, (far, tile) = isinstance(statement, nodes.Load), _sides(statement)
@@ -181,7 +176,7 @@ def _is_apart(loop: Loop, statement: Moved) -> bool:
         if view.buffer is tile.buffer:
             is_own &= len(view.index) == len(view.buffer.shape)
             is_own &= not (is_written and (is_load or id(s) in behind))
-        elif _memory(view.buffer) == _memory(far.buffer):
+        elif view.buffer.root is far.buffer.root:
             is_own &= (
                 _are_disjoint(loop, view, far) if not is_load and is_written else not is_written and is_load
             )

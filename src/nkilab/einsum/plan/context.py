@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from ...errors import NkilabError, SpecError, UnsupportedError
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
-from ..language.ast import Access, Cascade, Einsum, Scalar
+from ..language.ast import Access, Cascade, Einsum, Kind, Scalar
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr
 from ..tree.nodes import HBM, PSUM, SBUF, Buffer, Cut, Kernel, View, all_of
@@ -224,12 +224,13 @@ class Context:
         shape, source = self.cascade.shape(einsum.name), self.hbm(einsum.reads[0])
         assert source is not None, f"{einsum.reads[0]} has no place in HBM"
         assert not source.buffer.window, f"the rows of {einsum.reads[0]} overlap"
-        base, read = source.buffer.base or source.buffer, einsum.accesses[0]
-        name, is_reshape = self.build.fresh(f"{einsum.name.lower()}_view"), all(i.plain for i in read.affine)
-        steps = tuple(tuple(i.coefficient(v) for i in read.affine) for v in einsum.output.variables)
+        base, read = source.buffer.root, einsum.accesses[0]
+        name = self.build.fresh(f"{einsum.name.lower()}_view")
         view = replace(base, name=name, shape=shape, base=base)
-        if not is_reshape:
-            view = replace(view, window=steps, first=tuple(i.constant for i in read.affine))
+        if self.cascade.derived[einsum.name].kind is Kind.OVERLAP:
+            steps = (tuple(i.coefficient(v) for i in read.affine) for v in einsum.output.variables)
+            first = tuple(i.constant for i in read.affine)
+            view = replace(view, base=source.buffer, window=(*steps,), first=first)
         with self.build.hoisted(0):
             self.build.allocated(view)
         self.storages[einsum.name] = [replace(in_hbm(view, len(shape)), depth=source.depth)]

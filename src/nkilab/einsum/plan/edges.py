@@ -21,7 +21,7 @@ from ..lower.stencil import Stencil
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Buffer, Cut, View
-from .build import Span, whole
+from .build import Span
 from .context import Context
 from .knobs import Knobs
 
@@ -202,6 +202,11 @@ def is_product(cascade: Cascade, einsum: Einsum) -> bool:
     return any(cascade.extent(v, einsum) > 1 for v in alone & set(einsum.reduced))
 
 
+def from_end(index: At | Cut, last: int) -> At | Cut:
+    """The same positions of an axis, counted from its end."""
+    return Cut(last - index.start, index.count, -1) if isinstance(index, Cut) else At(last - index.at)
+
+
 class EdgedCopy:
     """Lowers the copy of an input with zeros around it."""
 
@@ -228,7 +233,7 @@ class EdgedCopy:
         views = []
         for buffer in (self.source, self.made):
             name = self.ctx.build.fresh(f"{buffer.name.lower()}_rows")
-            views.append(replace(buffer, name=name, shape=self.shape, base=buffer.base or buffer))
+            views.append(replace(buffer, name=name, shape=self.shape, base=buffer.root))
             with self.ctx.build.hoisted(0):
                 self.ctx.build.allocated(views[-1])
         self.source, self.made = views
@@ -263,8 +268,6 @@ class EdgedCopy:
         for n in reversed(range(len(extents))):
             if n == self.part:
                 blocks[n] = min(extents[n], self.ctx.lanes)
-                # what chooses rows counts over the axes before
-                room = 1 if n in self.edges.back else room
             elif n in self.edges.back:
                 most = extents[n] if extents[n] <= 2 * MOST_COPIED else MOST_COPIED
                 room = 1 if n == last else room
@@ -299,32 +302,15 @@ class EdgedCopy:
             for n, s in enumerate(at)
         ]
         index = [Span(s.start - zeros[n][0], s.count, s.most) for n, s in enumerate(inside)]
-        for n in self.edges.back - {self.part}:
-            size, span = self.inner[n], index[n]
-            index[n] = replace(span, start=size - span.start - span.count)
+        for n in self.edges.back & {len(at) - 1}:
+            index[n] = replace(index[n], start=self.inner[n] - index[n].start - index[n].count)
         starts = [zeros[n][0] if n in whole else 0 for n in range(len(at))]
         place, add = self.view(tile, inside, axes, starts), self.ctx.build.add
-        if self.part in self.edges.back:
-            self.gathered(place, index, axes)
-        else:
-            add(nodes.Load(place, self.hbm(self.source, index, axes)))
+        add(nodes.Load(place, self.hbm(self.source, index, axes, self.edges.back - {len(at) - 1})))
         if len(at) - 1 in self.edges.back:
             tile = self.tile(at)
             self.ctx.turn_columns(self.view(tile, at, axes), place)
         add(nodes.Store(self.hbm(self.made, at, axes), self.view(tile, at, axes)))
-
-    def gathered(self, place: View, index: Sequence[Span], axes: Sequence[int]) -> None:
-        """Load rows, the last of them first."""
-        assert self.part is not None
-        number, size, rows = ZERO, 1, index[self.part]
-        for n in reversed(range(self.part)):
-            size *= self.inner[n + 1]
-            number += index[n].start * size
-        column = self.ctx.tile("rows", rows, whole(1), "int32")
-        self.ctx.build.add(nodes.Count(column, number + self.inner[self.part] - 1 - rows.start, -1, 0))
-        behind = [Cut(s.start, s.count) if n in axes else At(s.start) for n, s in enumerate(index)]
-        at = (*[At(ZERO)] * self.part, Cut(ZERO, rows.count), *behind[self.part + 1 :])
-        self.ctx.build.add(nodes.Gather(place, View(self.source, at), self.part, column))
 
     def cleared(self, region: Region) -> None:
         """Zeros in a region of the copy, from one tile."""
@@ -354,10 +340,13 @@ class EdgedCopy:
         first = Cut(ZERO, at[self.part].count if self.part is not None else expr(1))
         return View(tile, (first, *(Cut(expr(starts[n] if starts else 0), at[n].count) for n in axes)))
 
-    def hbm(self, buffer: Buffer, at: Sequence[Span], axes: Sequence[int]) -> View:
-        """The same part in HBM, the axis on the partitions in front."""
+    def hbm(
+        self, buffer: Buffer, at: Sequence[Span], axes: Sequence[int], back: frozenset[int] = frozenset()
+    ) -> View:
+        """The same part in HBM, the axis on the partitions in front; of some axes counted from the end."""
         held = [n for n in range(len(at)) if n in axes or n == self.part]
-        index = tuple(Cut(s.start, s.count) if n in held else At(s.start) for n, s in enumerate(at))
+        ahead = (Cut(s.start, s.count) if n in held else At(s.start) for n, s in enumerate(at))
+        index = tuple(from_end(i, self.inner[n] - 1) if n in back else i for n, i in enumerate(ahead))
         if self.part is None:
             # one partition: the first axis, which is turned round, or one that the tensor has not
             front = (

@@ -116,11 +116,12 @@ def _banded(einsum: Einsum, window: _Window, added: Additions, partitions: int) 
 
 
 def _whole(einsum: Einsum, window: _Window, added: Additions) -> tuple[Access, list[Einsum]]:
-    """The second operand, or a copy of what of it a window has, so that zeros lie beyond."""
+    """The second operand, or a copy of what of it a window has, so that zeros lie beyond; of outputs too."""
     access, summed = window.weights, window.summed
     axis = next(n for n, i in enumerate(access.indices) if summed in i.variables)
     size = added.cascade.shape(access.tensor)[axis]
-    if access.indices[axis].plain and added.extent(summed, einsum) == size:
+    is_whole = access.indices[axis].plain and added.extent(summed, einsum) == size
+    if is_whole and access.tensor not in added.cascade.outputs:
         return access, []
     ranks = tuple(added.rank_of(v, einsum) for v in access.variables)
     name = added.tensor(f"{access.tensor}_part", ranks, access.tensor, Kind.WINDOW)

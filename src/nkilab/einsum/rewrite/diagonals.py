@@ -1,7 +1,6 @@
-"""Diagonals, `S[i, i]`: computed by themselves where S is, or every so many elements of a view.
+"""Diagonals, `S[i, i]`: computed by themselves where S is, or elements of a view.
 
-With `V[C*r + c] = S[r, c]`, which has the elements of S in the same order, `S[i, i]` is `V[(C + 1)*i]`. A
-reduction in which a comparison leaves one value, `S[i, j]` summed over j where i == j, reads a diagonal.
+A reduction in which a comparison leaves one value, `S[i, j]` summed over j where i == j, reads a diagonal.
 """
 
 from __future__ import annotations
@@ -33,10 +32,7 @@ def with_diagonals(cascade: Cascade) -> Cascade:
             diagonal = _diagonal(access.tensor, first, added)
             own[key] = diagonal.reading(apart) if diagonal else _view(access.tensor, first, added)
             steps.append(own[key])
-        is_view = added.derived[own[key].name].kind is Kind.VIEW
-        columns = cascade.shape(access.tensor)[first + 1]
-        index = affine([(names[first], columns + 1 if is_view else 1)])
-        return Access(own[key].name, (*access.indices[:first], index, *access.indices[first + 2 :]))
+        return Access(own[key].name, (*access.indices[: first + 1], *access.indices[first + 2 :]))
 
     for step in cascade.steps:
         steps.append(step.reading(apart) if isinstance(step, Einsum) else step)
@@ -85,10 +81,8 @@ def _diagonal(tensor: str, first: int, added: Additions) -> Einsum | None:
 def _view(tensor: str, first: int, added: Additions) -> Einsum:
     """The Einsum that says which elements of a tensor a view has, of which two axes are one."""
     ranks = added.tensors[tensor].ranks
-    both = ranks[first : first + 2]
-    joined = added.rank("".join(both), added.sizes[both[0]] * added.sizes[both[1]])
-    name = added.tensor(f"{tensor}_row", (*ranks[:first], joined, *ranks[first + 2 :]), tensor, Kind.VIEW)
-    names = [f"{rank.lower()}{n}" for n, rank in enumerate(ranks)]
-    one = affine([(names[first], added.sizes[both[1]]), (names[first + 1], 1)])
-    indices = plain(names)
-    return Einsum(Access(name, (*indices[:first], one, *indices[first + 2 :])), (Access(tensor, indices),))
+    shorter = min(ranks[first : first + 2], key=added.sizes.__getitem__)
+    own = (*ranks[:first], shorter, *ranks[first + 2 :])
+    name = added.tensor(f"{tensor}_diagonal", own, tensor, Kind.OVERLAP)
+    names = plain(f"{rank.lower()}{n}" for n, rank in enumerate(own))
+    return Einsum(Access(name, names), (Access(tensor, (*names[: first + 1], *names[first:])),))

@@ -32,6 +32,11 @@ class Buffer:
     window: tuple[tuple[int, ...], ...] = ()
     first: tuple[int, ...] = ()  # of windows: where the first element lies along each axis of the base
 
+    @property
+    def root(self) -> Buffer:
+        """What it is a view of, or a view of a view."""
+        return self.base.root if self.base is not None else self
+
 
 @dataclass(frozen=True)
 class At:
