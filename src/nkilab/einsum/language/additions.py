@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 
-from .ast import Cascade, Derived, Einsum, Kind, Step, Tensor
+from .ast import Access, Cascade, Derived, Einsum, Kind, Operand, Step, Tensor
 
 
 class Additions:
@@ -48,6 +48,35 @@ class Additions:
         return replace(
             self.cascade, tensors=self.tensors, steps=steps, sizes=self.sizes, derived=self.derived
         )
+
+
+def reading_others(
+    cascade: Cascade, is_read: Callable[[Einsum, Access], bool],
+    made: Callable[[Einsum, Access, Additions], Sequence[Einsum]],
+) -> Cascade:  # fmt: skip
+    """The cascade whose Einsums outside of blocks read tensors of their own in place of some operands.
+
+    Args:
+        is_read: whether an Einsum reads another tensor in place of an operand.
+        made: what makes that tensor, before it is first read; it is read as the last of these writes it.
+    """
+    added, known, steps = Additions(cascade), dict[tuple[Access, tuple[str, ...]], Access](), list[Step]()
+    for step in cascade.steps:
+        read = dict[Operand, Operand]()
+        for access in step.accesses if isinstance(step, Einsum) else ():
+            if not is_read(step, access):
+                continue
+            key = access, tuple(added.rank_of(v, step) for v in access.variables)
+            if key not in known:
+                steps += (new := made(step, access, added))
+                known[key] = new[-1].output
+            read[access] = known[key]
+        if isinstance(step, Einsum) and read:
+            step = replace(step.reading(lambda a, read=read: read.get(a, a)), before=step.title)
+        written = {e.name for e in step.body}
+        known = {key: own for key, own in known.items() if key[0].tensor not in written}
+        steps.append(step)
+    return added.applied(tuple(steps)) if added.tensors != cascade.tensors else cascade
 
 
 def unused(hint: str, taken: Container[str]) -> str:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import isqrt, prod
 
-from ..language.additions import Additions
+from ..language.additions import Additions, reading_others
 from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine, plain
 from .splits import with_split_ranks
-from .window_rows import LONG, in_place
+from .window_rows import LONG, view_of_rows
 
 # columns of its own from which the other operand fills TensorE as it is
 ENOUGH_COLUMNS = 64
@@ -45,8 +45,10 @@ def with_bands(cascade: Cascade, partitions: int) -> Cascade:
             steps.append(step)
     if not rows:
         return cascade
-    in_bands = in_place(added.applied(tuple(steps)), lambda e, a: bool(rows & {*a.variables}))
-    return with_split_ranks(in_bands)
+    products = added.applied(tuple(steps))
+    return with_split_ranks(
+        reading_others(products, lambda e, a: e.is_product and bool(rows & {*a.variables}), view_of_rows)
+    )
 
 
 def _window(einsum: Einsum, added: Additions) -> _Window | None:

@@ -7,28 +7,19 @@ product like any other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-
-from ..language.additions import Additions
-from ..language.ast import Access, Cascade, Einsum, Gather, Kind, Step
+from ..language.additions import Additions, reading_others
+from ..language.ast import Access, Cascade, Einsum, Gather, Kind
 from ..language.indices import plain
 
 
 def with_chosen_operands(cascade: Cascade) -> Cascade:
     """The cascade whose products multiply copies of what they gather; every rank has an extent."""
-    added, copies, steps = Additions(cascade), dict[str, Einsum](), list[Step]()
-    for step in cascade.steps:
-        factors = {str(a): a for a in _factors(step)}
-        own = {key: _copy(a, step, added) for key, a in factors.items() if key not in copies}
-        copies |= own
-        steps += [*own.values(), _multiplying(step, copies) if factors else step]
-    return added.applied(tuple(steps)) if copies else cascade
+    return reading_others(cascade, lambda einsum, access: access in _factors(einsum), _copy)
 
 
-def _factors(step: Step) -> list[Access]:
+def _factors(step: Einsum) -> list[Access]:
     """What is gathered for a product with a matrix: others share a variable of its sum, and have not all."""
-    if not isinstance(step, Einsum) or (step.map_op, step.reduce_op) != ("multiply", "add"):
+    if (step.map_op, step.reduce_op) != ("multiply", "add"):
         return []
     factors: list[Access] = []
     for access in (a for a in step.accesses if a.gathers):
@@ -40,17 +31,9 @@ def _factors(step: Step) -> list[Access]:
     return factors
 
 
-def _copy(access: Access, einsum: Step, added: Additions) -> Einsum:
+def _copy(einsum: Einsum, access: Access, added: Additions) -> list[Einsum]:
     """What makes a tensor of a gathered operand."""
-    assert isinstance(einsum, Einsum)
     names = access.variables
     ranks = (added.rank_of(v, einsum) or added.rank(v.upper(), added.extent(v, einsum)) for v in names)
     name = added.tensor(f"{access.tensor}_chosen", tuple(ranks), access.tensor, Kind.CHOSEN)
-    return Einsum(Access(name, plain(names)), (access,))
-
-
-def _multiplying(product: Step, copies: Mapping[str, Einsum]) -> Step:
-    """A product that reads copies."""
-    assert isinstance(product, Einsum)
-    read = product.reading(lambda a: copies[str(a)].output if str(a) in copies else a)
-    return replace(read, before=product.title)
+    return [Einsum(Access(name, plain(names)), (access,))]

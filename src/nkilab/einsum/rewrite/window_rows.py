@@ -9,12 +9,10 @@ rows 160 elements apart, and TensorE sums over an index of its own. Beyond its e
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from math import prod
 
-from ..language.additions import Additions, free_variable
-from ..language.ast import Access, Cascade, Einsum, Kind, Operand, Step, plain
+from ..language.additions import Additions, free_variable, reading_others
+from ..language.ast import Access, Cascade, Einsum, Kind, plain
 from .batch_order import is_sum
 from .views import viewing
 
@@ -26,46 +24,23 @@ LONG = 32
 
 def with_windows_as_rows(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade with a matrix of windows before each sum over them; every rank has an extent."""
-    added, steps, windows = Additions(cascade), list[Step](), set[str]()
-    for step in cascade.steps:
-        image = _image(step, cascade) if isinstance(step, Einsum) else None
-        if isinstance(step, Einsum) and image is not None:
-            names = [v for v in step.output.variables if v in image.variables]
-            weights = next(a for a in step.accesses if a is not image)
-            names += [i.plain for i in weights.indices if i.plain in step.reduced]
-            ranks = tuple(added.rank_of(v, step) for v in names)
-            name = added.tensor(f"{image.tensor}_windows", ranks, image.tensor, Kind.WINDOW)
-            windows.add(name)
-            apart = Access(name, plain(names))
-            steps.append(Einsum(apart, (image,)))
-            operands = tuple(apart if o is image else o for o in step.operands)
-            step = replace(step, operands=operands, before=step.title)
-        steps.append(step)
-    return viewing(added.applied(tuple(steps)), partitions, windows) if windows else cascade
+    other = reading_others(cascade, lambda einsum, access: access is _image(einsum, cascade), _copied)
+    return cascade if other is cascade else viewing(other, partitions, {*other.tensors} - {*cascade.tensors})
 
 
 def with_overlapping_rows(cascade: Cascade) -> Cascade:
     """The cascade with rows that overlap instead of each tensor that a product of matrices reads so."""
-    return in_place(cascade, lambda einsum, access: _overlaps(access, einsum, cascade))
+    return reading_others(cascade, lambda einsum, access: _overlaps(access, einsum, cascade), view_of_rows)
 
 
-def in_place(cascade: Cascade, is_read: Callable[[Einsum, Access], bool]) -> Cascade:
-    """The cascade with views of the rows that some factors of products read, whether these overlap or not."""
-    added, views, steps = Additions(cascade), dict[tuple[Access, tuple[str, ...]], Access](), list[Step]()
-    for step in cascade.steps:
-        if not isinstance(step, Einsum) or not step.is_product:
-            steps.append(step)
-            continue
-        read = dict[Operand, Operand]()
-        for image in (a for a in step.accesses if is_read(step, a)):
-            key = image, tuple(added.rank_of(v, step) for v in image.variables)
-            if key not in views:
-                steps += (new := _view(image, step, added))
-                views[key] = new[-1].output
-            read[image] = views[key]
-        operands = tuple(read.get(o, o) for o in step.operands)
-        steps.append(replace(step, operands=operands, before=step.title) if read else step)
-    return added.applied(tuple(steps)) if views else cascade
+def _copied(einsum: Einsum, image: Access, added: Additions) -> list[Einsum]:
+    """A copy of windows, that of a place as a row."""
+    names = [v for v in einsum.output.variables if v in image.variables]
+    weights = next(a for a in einsum.accesses if a is not image)
+    names += [i.plain for i in weights.indices if i.plain in einsum.reduced]
+    ranks = tuple(added.rank_of(v, einsum) for v in names)
+    name = added.tensor(f"{image.tensor}_windows", ranks, image.tensor, Kind.WINDOW)
+    return [Einsum(Access(name, plain(names)), (image,))]
 
 
 def _image(einsum: Einsum, cascade: Cascade) -> Access | None:
@@ -87,11 +62,11 @@ def _overlaps(image: Access, einsum: Einsum, cascade: Cascade) -> bool:
     moved = {v for i in image.affine if len(i.variables) > 1 for v in summed & {*i.variables}}
     is_long = max((cascade.extent(v, einsum) for v in moved), default=0) >= LONG
     is_row = bool(moved) and moved == summed and (len(summed) == 1 or is_long)
-    is_product = not {*einsum.output.variables} <= {*image.variables}
+    is_product = einsum.is_product and not {*einsum.output.variables} <= {*image.variables}
     return is_row and is_product and image.tensor not in cascade.outputs
 
 
-def _view(image: Access, einsum: Einsum, added: Additions) -> list[Einsum]:
+def view_of_rows(einsum: Einsum, image: Access, added: Additions) -> list[Einsum]:
     """A view of the rows that an Einsum reads: of a copy if the axes of a batch are not in front."""
     batch = {*einsum.output.variables}.intersection(*(a.variables for a in einsum.accesses))
     order = sorted(range(len(image.indices)), key=lambda n: not {*image.affine[n].variables} & batch)
