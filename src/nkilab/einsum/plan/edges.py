@@ -53,12 +53,9 @@ class Edges:
 
 
 def with_edges(
-    cascade: Cascade,
-    dtypes: Mapping[str, str],
-    machine: Machine,
-    knobs: Knobs,
+    cascade: Cascade, dtypes: Mapping[str, str], machine: Machine, knobs: Knobs,
     apart: Sequence[Stencil] = (),
-) -> tuple[Cascade, dict[str, Edges]]:
+) -> tuple[Cascade, dict[str, Edges]]:  # fmt: skip
     """The cascade that reads tensors with zeros around them, and what it reads so by name.
 
     Copies of inputs count as inputs; those of results are Einsums of their own.
@@ -268,11 +265,10 @@ class EdgedCopy:
         for n in reversed(range(len(extents))):
             if n == self.part:
                 blocks[n] = min(extents[n], self.ctx.lanes)
-            elif n in self.edges.back:
-                most = extents[n] if extents[n] <= 2 * MOST_COPIED else MOST_COPIED
-                room = 1 if n == last else room
+            elif n in self.edges.back and n == last:
+                most, room = extents[n] if extents[n] <= 2 * MOST_COPIED else MOST_COPIED, 1
                 # all tiles have as many
-                blocks[n] = max(b for b in range(1, most + 1) if extents[n] % b == 0) if n == last else 1
+                blocks[n] = max(b for b in range(1, most + 1) if extents[n] % b == 0)
             elif self.shape[n] <= room:
                 blocks[n], room = self.shape[n], room // self.shape[n]
                 whole.add(n)

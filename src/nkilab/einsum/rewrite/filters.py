@@ -6,68 +6,81 @@ second element of W for each e: `Y[2*a + e] = X[a - b] . W[2*b + e]`. Both are z
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from ..language.additions import Additions
-from ..language.ast import Affine, Cascade, Einsum, Step
+from ..language.ast import Access, Affine, Cascade, Einsum, Step
 
-Axis = tuple[Affine, int]  # how an operand goes through one of its axes, and the elements of that
+
+@dataclass(frozen=True)
+class Window:
+    """An axis that a sum of products goes through with a place of its result and a variable of the sum."""
+
+    image: Access  # that has the axis
+    index: Affine
+    size: int  # of the axis
+    place: str
+    summed: str  # which one more index has
+    is_whole: bool  # whether that is an axis of which the sum has all
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """By how much it moves with the place, and with the sum."""
+        return self.index.coefficient(self.place), self.index.coefficient(self.summed)
+
+
+def windows_of(einsum: Einsum, cascade: Cascade) -> Iterator[Window]:
+    """The windows that a sum of products goes over."""
+    if not einsum.is_product or any(not isinstance(name, str) for i in einsum.indices for name, _ in i.terms):
+        return
+    axes = [
+        (a, i.at(cascade.sizes), n)
+        for a in einsum.accesses for i, n in zip(a.affine, cascade.shape(a.tensor), strict=True)
+    ]  # fmt: skip
+    for image, index, size in (axis for axis in axes if len(axis[1].variables) == 2):
+        place, summed = sorted(index.variables, key=lambda v: v in einsum.reduced)
+        others = {(i, n) for _, i, n in axes if summed in i.variables and i is not index}
+        written = [i.plain for i in einsum.output.indices if place in i.variables]
+        if (
+            summed in einsum.reduced
+            and written == [place]
+            and {i.variables for i, _ in others} == {(summed,)}
+        ):
+            is_whole = {(i.plain, n) for i, n in others} == {(summed, cascade.extent(summed, einsum))}
+            yield Window(image, index, size, place, summed, is_whole)
 
 
 def with_sums_over_filters(cascade: Cascade) -> Cascade:
     """The cascade with sums over filters, as long as one is shorter; every rank has an extent."""
-    added = Additions(cascade)
-    steps: list[Step] = []
+    added, steps = Additions(cascade), list[Step]()
     for step in cascade.steps:
-        steps += _over_filter(step, added) if isinstance(step, Einsum) else [step]
+        windows = windows_of(step, cascade) if isinstance(step, Einsum) else ()
+        window = next(
+            (w for w in windows if w.is_whole and _is_filter(w, added.extent(w.summed, step))), None
+        )
+        if window is None or not isinstance(step, Einsum):
+            steps.append(step)
+            continue
+        rests = range(min(-window.steps[1], added.extent(window.place, step)))
+        steps += [_sum_of(step, window, rest, added) for rest in rests]
     changed = tuple(steps) != cascade.steps
     return with_sums_over_filters(added.applied(tuple(steps))) if changed else cascade
 
 
-def _over_filter(einsum: Einsum, added: Additions) -> list[Einsum]:
-    """The sums over a filter, for each rest of the place in the result; itself if none is shorter."""
-    is_named = all(isinstance(name, str) for index in einsum.indices for name, _ in index.terms)
-    if not einsum.is_product or not is_named:
-        return [einsum]
-    shape, sizes = added.cascade.shape, added.cascade.sizes
-    axes = [(i.at(sizes), n) for a in einsum.accesses for i, n in zip(a.affine, shape(a.tensor), strict=True)]
-    axis = next((axis for axis in axes if _is_filter(einsum, axis, axes, added)), None)
-    if axis is None:
-        return [einsum]
-    place, image = _ends(axis[0])
-    rests = range(min(-axis[0].coefficient(image), added.extent(place, einsum)))
-    return [_sum_of(einsum, axis, rest, added) for rest in rests]
+def _is_filter(window: Window, length: int) -> bool:
+    """Whether an axis runs on with a place in the result and back with a longer sum."""
+    step, back = window.steps
+    return step == 1 and back < 0 and -(-window.size // -back) < length
 
 
-def _ends(index: Affine) -> tuple[str, str]:
-    """The variables of an index with two: that of a place in the result, and the one that runs back."""
-    ahead, back = sorted(index.variables, key=index.coefficient, reverse=True)
-    return ahead, back
-
-
-def _is_filter(einsum: Einsum, axis: Axis, axes: list[Axis], added: Additions) -> bool:
-    """Whether an axis runs on with a place in the result and back with a longer sum over whole axes."""
-    index, size = axis
-    if len(index.variables) != 2:
-        return False
-    place, image = _ends(index)
-    step, extent = -index.coefficient(image), added.extent(image, einsum)
-    if index.coefficient(place) != 1 or step < 1 or -(-size // step) >= extent or image not in einsum.reduced:
-        return False
-    others = {(i.plain, n) for i, n in axes if image in i.variables and i != index}
-    written = [i.plain for i in einsum.output.indices if place in i.variables]
-    return others == {(image, extent)} and written == [place]
-
-
-def _sum_of(einsum: Einsum, axis: Axis, rest: int, added: Additions) -> Einsum:
+def _sum_of(einsum: Einsum, window: Window, rest: int, added: Additions) -> Einsum:
     """The sum over a filter at places in the result that leave a rest."""
-    index, size = axis
-    place, image = _ends(index)
-    step = -index.coefficient(image)
-    first, start = divmod(rest + index.constant, step)
+    place, image, step = window.place, window.summed, -window.steps[1]
+    first, start = divmod(rest + window.index.constant, step)
     turns = -(-(added.extent(place, einsum) - rest) // step)
     turn = added.rank(f"{place.upper()}{rest}", turns).lower()
-    along = added.rank(f"{image.upper()}{rest}", max(1, -(-(size - start) // step))).lower()
+    along = added.rank(f"{image.upper()}{rest}", max(1, -(-(window.size - start) // step))).lower()
     values = {place: Affine(((turn, step),), rest), image: Affine(((turn, 1), (along, -1)), first)}
     sizes = added.cascade.sizes
     return replace(einsum.with_indices(lambda before: before.at(sizes).replaced(values)), text="")
