@@ -29,7 +29,7 @@ from ..isa.array_tiles import ARRAY, part_of_array, smallest_columns
 from ..machine import Machine
 from ..tiles.dtypes import as_dtype
 from .chain import blocks_ns
-from .language.ast import Cascade, Condition, Einsum, Iterate, block_extent
+from .language.ast import Affine, Cascade, Condition, Einsum, Iterate, block_extent
 from .language.operators import OPERATORS
 from .plan.normal import normal
 from .rewrite.diagonals import with_diagonals
@@ -147,7 +147,7 @@ def _has_vector(cascade: Cascade, einsum: Einsum, block: Iterate | None) -> bool
     for vector, matrix in (einsum.accesses, einsum.accesses[::-1]):
         theirs, own = (set(a.variables) & set(einsum.output.variables) - turn for a in (vector, matrix))
         is_late = block is None or (vector.tensor in made and not turn & set(matrix.variables))
-        is_late &= all(len(i.variables) < 2 for i in matrix.affine)
+        is_late &= not any(isinstance(i, Affine) and len(i.variables) > 1 for i in matrix.indices)
         if theirs <= own and is_late and matrix.tensor not in made and _is_whole(cascade, matrix.tensor):
             return True
     return False

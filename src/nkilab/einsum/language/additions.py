@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 
-from .ast import Access, Cascade, Derived, Einsum, Kind, Operand, Step, Tensor
+from .ast import Access, Cascade, Derived, Einsum, Kind, Operand, Step, Tensor, plain
 
 
 class Additions:
@@ -42,6 +42,11 @@ class Additions:
     def extent(self, variable: str, einsum: Einsum) -> int:
         """How many values a variable of an Einsum takes."""
         return self.cascade.extent(variable, einsum)
+
+    def copy(self, hint: str, names: Sequence[str], einsum: Einsum, read: Access, kind: Kind) -> Einsum:
+        """What writes that which an Einsum reads, along these of its variables, to a tensor of its own."""
+        ranks = (self.rank_of(v, einsum) or self.rank(v.upper(), self.extent(v, einsum)) for v in names)
+        return Einsum(Access(self.tensor(hint, tuple(ranks), read.tensor, kind), plain(names)), (read,))
 
     def applied(self, steps: tuple[Step, ...]) -> Cascade:
         """The cascade with other steps."""

@@ -72,9 +72,10 @@ def _banded(einsum: Einsum, window: Window, added: Additions, rows: int) -> tupl
     whole = affine([(block, rows), (row, 1)])
     values = {place: whole, summed: affine([(band, back), (row, -back * step)], back * start)}
     other = next(a for a in einsum.accesses if a is not window.image)
-    before = (
-        [] if window.is_whole and other.tensor not in added.cascade.outputs else [_part(einsum, other, added)]
-    )
+    before = list[Einsum]()
+    if not window.is_whole or other.tensor in added.cascade.outputs:
+        # beyond a copy of what the sum has of it lie zeros
+        before.append(added.copy(f"{other.tensor}_part", other.variables, einsum, other, Kind.WINDOW))
     read = einsum.reading(lambda a: before[0].output if before and a is other else a)
     sizes, behind = added.cascade.sizes, list[Einsum]()
     product = read.with_indices(lambda index: index.at(sizes).replaced(values))
@@ -82,13 +83,6 @@ def _banded(einsum: Einsum, window: Window, added: Additions, rows: int) -> tupl
     if size % rows or any(einsum.name in e.reads for e in added.cascade.einsums):
         product, behind = _apart(einsum, product, place, whole, added)
     return [*before, product, *behind], row
-
-
-def _part(einsum: Einsum, access: Access, added: Additions) -> Einsum:
-    """What copies of an operand what a sum has of it, so that zeros lie beyond."""
-    ranks = tuple(added.rank_of(v, einsum) for v in access.variables)
-    name = added.tensor(f"{access.tensor}_part", ranks, access.tensor, Kind.WINDOW)
-    return Einsum(Access(name, plain(access.variables)), (access,))
 
 
 def _apart(

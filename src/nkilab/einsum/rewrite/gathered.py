@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from ..language.additions import Additions, reading_others
 from ..language.ast import Access, Cascade, Einsum, Gather, Kind
-from ..language.indices import plain
 
 
 def with_chosen_operands(cascade: Cascade) -> Cascade:
@@ -33,7 +32,4 @@ def _factors(step: Einsum) -> list[Access]:
 
 def _copy(einsum: Einsum, access: Access, added: Additions) -> list[Einsum]:
     """What makes a tensor of a gathered operand."""
-    names = access.variables
-    ranks = (added.rank_of(v, einsum) or added.rank(v.upper(), added.extent(v, einsum)) for v in names)
-    name = added.tensor(f"{access.tensor}_chosen", tuple(ranks), access.tensor, Kind.CHOSEN)
-    return [Einsum(Access(name, plain(names)), (access,))]
+    return [added.copy(f"{access.tensor}_chosen", access.variables, einsum, access, Kind.CHOSEN)]

@@ -38,17 +38,22 @@ def _copied(einsum: Einsum, image: Access, added: Additions) -> list[Einsum]:
     names = [v for v in einsum.output.variables if v in image.variables]
     weights = next(a for a in einsum.accesses if a is not image)
     names += [i.plain for i in weights.indices if i.plain in einsum.reduced]
-    ranks = tuple(added.rank_of(v, einsum) for v in names)
-    name = added.tensor(f"{image.tensor}_windows", ranks, image.tensor, Kind.WINDOW)
-    return [Einsum(Access(name, plain(names)), (image,))]
+    return [added.copy(f"{image.tensor}_windows", names, einsum, image, Kind.WINDOW)]
 
 
 def _image(einsum: Einsum, cascade: Cascade) -> Access | None:
-    """The operand whose windows a sum runs over; None if it runs over none."""
+    """The operand that a sum reads in windows of not many times its elements; None if it reads none so.
+
+    The second operand has all that is summed side by side.
+    """
     is_plain = is_sum(einsum) and len(einsum.operands) == 2
     for image, weights in (einsum.accesses, einsum.accesses[::-1]) if is_plain else ():
         axes = [n for n, i in enumerate(weights.indices) if i.plain in einsum.reduced]
-        if _is_summed_whole(einsum, image, weights, axes) and _is_worth(einsum, image, cascade):
+        is_beside = len(axes) > 1 and axes == [*range(axes[0], axes[0] + len(axes))]
+        is_whole = sorted(weights.indices[n].plain for n in axes) == sorted(einsum.reduced)
+        size = prod(cascade.extent(v, einsum) for v in {*einsum.reduced, *image.variables})
+        is_worth = size <= MOST_OVERLAP * prod(cascade.shape(image.tensor))
+        if is_beside and is_whole and is_worth and any(len(i.variables) > 1 for i in image.indices):
             return image
     return None
 
@@ -58,12 +63,13 @@ def _overlaps(image: Access, einsum: Einsum, cascade: Cascade) -> bool:
 
     The tensor is no output, whose axes others choose. A sum over more than one variable has none by itself.
     """
+    if not einsum.is_product or image.tensor in cascade.outputs:
+        return False
     summed = {v for v in einsum.reduced if v in image.variables and cascade.extent(v, einsum) > 1}
     moved = {v for i in image.affine if len(i.variables) > 1 for v in summed & {*i.variables}}
     is_long = max((cascade.extent(v, einsum) for v in moved), default=0) >= LONG
     is_row = bool(moved) and moved == summed and (len(summed) == 1 or is_long)
-    is_product = einsum.is_product and not {*einsum.output.variables} <= {*image.variables}
-    return is_row and is_product and image.tensor not in cascade.outputs
+    return is_row and not {*einsum.output.variables} <= {*image.variables}
 
 
 def view_of_rows(einsum: Einsum, image: Access, added: Additions) -> list[Einsum]:
@@ -79,9 +85,7 @@ def view_of_rows(einsum: Einsum, image: Access, added: Additions) -> list[Einsum
         copies = [Einsum(Access(copy, tuple(names[n] for n in order)), (Access(tensor.name, names),))]
         seen = Access(copy, tuple(image.indices[n] for n in order))
     names = _slowest_first(seen, einsum)
-    ranks = tuple(added.rank_of(v, einsum) for v in names)
-    view = added.tensor(f"{tensor.name}_windows", ranks, seen.tensor, Kind.OVERLAP)
-    return [*copies, Einsum(Access(view, plain(names)), (seen,))]
+    return [*copies, added.copy(f"{tensor.name}_windows", names, einsum, seen, Kind.OVERLAP)]
 
 
 def _slowest_first(image: Access, einsum: Einsum) -> list[str]:
@@ -89,17 +93,3 @@ def _slowest_first(image: Access, einsum: Einsum) -> list[str]:
     steps = {v: max((i.coefficient(v) for i in image.affine), key=abs) for v in image.variables}
     places = {v: max(n for n, i in enumerate(image.affine) if v in i.variables) for v in steps}
     return sorted(places, key=lambda v: (places[v], -abs(steps[v]), steps[v] > 0, v not in einsum.reduced))
-
-
-def _is_summed_whole(einsum: Einsum, image: Access, weights: Access, axes: list[int]) -> bool:
-    """Whether the second operand has all that is summed side by side, and the first in windows."""
-    summed = [weights.indices[n].plain for n in axes]
-    is_beside = len(axes) > 1 and axes == [*range(axes[0], axes[0] + len(axes))]
-    is_windowed = any(len(i.variables) > 1 for i in image.indices)
-    return is_beside and is_windowed and sorted(summed) == sorted(einsum.reduced)
-
-
-def _is_worth(einsum: Einsum, image: Access, cascade: Cascade) -> bool:
-    """Whether windows have few more elements than what they are read of, which an input is."""
-    names = (*einsum.reduced, *(v for v in einsum.output.variables if v in image.variables))
-    return prod(cascade.extent(v, einsum) for v in names) <= MOST_OVERLAP * prod(cascade.shape(image.tensor))
