@@ -35,7 +35,8 @@ class Additions:
 
     def rank_of(self, variable: str, einsum: Einsum) -> str:
         """The rank that a variable of an Einsum runs over."""
-        axes = (axis for access in einsum.every_access for axis in self.cascade.axes(access))
+        now = replace(self.cascade, tensors=self.tensors)
+        axes = (axis for access in einsum.every_access for axis in now.axes(access))
         own = next((rank for rank, index in axes if index.plain == variable), "")
         return variable.upper() if variable.upper() in self.sizes else own
 
@@ -43,10 +44,10 @@ class Additions:
         """How many values a variable of an Einsum takes."""
         return self.cascade.extent(variable, einsum)
 
-    def copy(self, hint: str, names: Sequence[str], einsum: Einsum, read: Access, kind: Kind) -> Einsum:
-        """What writes that which an Einsum reads, along these of its variables, to a tensor of its own."""
+    def along(self, hint: str, names: Sequence[str], einsum: Einsum, kind: Kind, origin: str = "") -> Access:
+        """An access of a new tensor along variables of an Einsum, made for that or of its origin."""
         ranks = (self.rank_of(v, einsum) or self.rank(v.upper(), self.extent(v, einsum)) for v in names)
-        return Einsum(Access(self.tensor(hint, tuple(ranks), read.tensor, kind), plain(names)), (read,))
+        return Access(self.tensor(hint, tuple(ranks), origin or einsum.name, kind), plain(names))
 
     def applied(self, steps: tuple[Step, ...]) -> Cascade:
         """The cascade with other steps."""

@@ -10,7 +10,7 @@ from math import prod
 from ..._lazy import opt_einsum
 from ...machine import Machine
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, Tensor, plain
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, Tensor
 from ..rewrite.ranks import LONG, lanes_of
 from ..rewrite.splits import split
 from .knobs import Knobs, Picker
@@ -99,9 +99,7 @@ def paired(einsum: Einsum, added: Additions, picker: Picker, machine: Machine | 
             f"which factors of {einsum.name} go first", [pair for _, pair in options],
             lambda pair: f"{pair[0]} and {pair[1]}", [work for work, _ in options],
         )  # fmt: skip
-        ranks = tuple(_rank_of(v, (left, right), cascade) for v in kept)
-        name = added.tensor(f"{einsum.name}_part", ranks, einsum.name, Kind.PART)
-        output = Access(name, plain(kept))
+        output = added.along(f"{einsum.name}_part", kept, einsum, Kind.PART)
         is_summed = set(left.variables + right.variables) - set(kept)
         found.append(Einsum(output, (left, right), "multiply", "add" if is_summed else ""))
         rest = tuple(a for a in einsum.accesses if a is not left and a is not right)
@@ -177,13 +175,6 @@ def _time_ns(
     again = points // (sums * own[0] * own[1]) * -(-sums // lanes)
     columns = min(-(-a // lanes) * max(b, LEAST_COLUMNS) for a, b in (own, own[::-1]))
     return float(again * columns / machine["tensor_clock_ghz"] + held_ns)
-
-
-def _rank_of(variable: str, accesses: Sequence[Access], cascade: Cascade) -> str:
-    axes = (axis for access in accesses for axis in cascade.axes(access))
-    found = next((rank for rank, index in axes if index.plain == variable), "")
-    assert found, variable
-    return found
 
 
 def _rows(cascade: Cascade, partitions: int, plain: Collection[str], picker: Picker) -> Cascade:

@@ -75,7 +75,8 @@ def _banded(einsum: Einsum, window: Window, added: Additions, rows: int) -> tupl
     before = list[Einsum]()
     if not window.is_whole or other.tensor in added.cascade.outputs:
         # beyond a copy of what the sum has of it lie zeros
-        before.append(added.copy(f"{other.tensor}_part", other.variables, einsum, other, Kind.WINDOW))
+        part = added.along(f"{other.tensor}_part", other.variables, einsum, Kind.WINDOW, other.tensor)
+        before.append(Einsum(part, (other,)))
     read = einsum.reading(lambda a: before[0].output if before and a is other else a)
     sizes, behind = added.cascade.sizes, list[Einsum]()
     product = read.with_indices(lambda index: index.at(sizes).replaced(values))
@@ -91,10 +92,8 @@ def _apart(
     """A product with a result of its own in blocks, of which the places that there are are copied."""
     names = einsum.output.variables
     apart = [v for name in names for v in (whole.variables if name == place else [name])]
-    sizes = {v: added.sizes[v.upper()] for v in whole.variables}
-    rows = added.rank(f"{place.upper()}_ROWS", prod(sizes.values()))
-    ranks = [v.upper() if v in sizes else added.rank_of(v, einsum) for v in apart]
-    blocks = Access(added.tensor(f"{einsum.name}_blocks", (*ranks,), einsum.name, Kind.PART), plain(apart))
+    rows = added.rank(f"{place.upper()}_ROWS", prod(added.sizes[v.upper()] for v in whole.variables))
+    blocks = added.along(f"{einsum.name}_blocks", apart, einsum, Kind.PART)
     joined = tuple(rows if v == place else added.rank_of(v, einsum) for v in names)
     view = added.tensor(f"{einsum.name}_rows", joined, blocks.tensor, Kind.VIEW)
     seen = Access(view, tuple(whole if v == place else i for v, i in zip(names, plain(names), strict=True)))

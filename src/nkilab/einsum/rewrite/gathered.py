@@ -32,4 +32,5 @@ def _factors(step: Einsum) -> list[Access]:
 
 def _copy(einsum: Einsum, access: Access, added: Additions) -> list[Einsum]:
     """What makes a tensor of a gathered operand."""
-    return [added.copy(f"{access.tensor}_chosen", access.variables, einsum, access, Kind.CHOSEN)]
+    name = f"{access.tensor}_chosen"
+    return [Einsum(added.along(name, access.variables, einsum, Kind.CHOSEN, access.tensor), (access,))]

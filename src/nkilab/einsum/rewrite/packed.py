@@ -119,8 +119,7 @@ def _apart(small: _Small, cascade: Cascade) -> Cascade:
     later = {*einsum.output.variables, *(v for o in rest for v in o.variables)}
     both = [small.own if v == small.summed else v for v in small.image.variables]
     names = [v for v in dict.fromkeys((*both, *small.names)) if v in later]
-    ranks = tuple(added.rank_of(v, einsum) for v in names)
-    part = Access(added.tensor(f"{einsum.name}_part", ranks, einsum.name, Kind.PART), plain(names))
+    part = added.along(f"{einsum.name}_part", names, einsum, Kind.PART)
     first = replace(einsum, output=part, operands=(small.image, small.weights), text="", before=einsum.title)
     both_steps = [first, replace(einsum, operands=(part, *rest), text="")]
     return added.applied(

@@ -15,7 +15,7 @@ from functools import cached_property
 from math import prod
 
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Operand, Scalar, Step, affine, plain
+from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Operand, Scalar, Step, affine
 from .decays import is_decay
 
 # operators whose scan without others ends with a reduction
@@ -105,9 +105,7 @@ class _Parts:
 
     def new(self, hint: str, variables: Sequence[str]) -> Access:
         """An access of a new tensor by variables."""
-        ranks = tuple(self.added.rank_of(v, self.scan) for v in variables)
-        name = self.added.tensor(f"{self.scan.name}_{hint}", ranks, self.scan.name, Kind.STATE)
-        return Access(name, plain(variables))
+        return self.added.along(f"{self.scan.name}_{hint}", variables, self.scan, Kind.STATE)
 
     def totals(self) -> tuple[Operand, Operand]:
         """What a part takes any state to: the operands of the scan over parts."""

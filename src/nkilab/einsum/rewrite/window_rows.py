@@ -38,7 +38,8 @@ def _copied(einsum: Einsum, image: Access, added: Additions) -> list[Einsum]:
     names = [v for v in einsum.output.variables if v in image.variables]
     weights = next(a for a in einsum.accesses if a is not image)
     names += [i.plain for i in weights.indices if i.plain in einsum.reduced]
-    return [added.copy(f"{image.tensor}_windows", names, einsum, image, Kind.WINDOW)]
+    copy = added.along(f"{image.tensor}_windows", names, einsum, Kind.WINDOW, image.tensor)
+    return [Einsum(copy, (image,))]
 
 
 def _image(einsum: Einsum, cascade: Cascade) -> Access | None:
@@ -85,7 +86,8 @@ def view_of_rows(einsum: Einsum, image: Access, added: Additions) -> list[Einsum
         copies = [Einsum(Access(copy, tuple(names[n] for n in order)), (Access(tensor.name, names),))]
         seen = Access(copy, tuple(image.indices[n] for n in order))
     names = _slowest_first(seen, einsum)
-    return [*copies, added.copy(f"{tensor.name}_windows", names, einsum, seen, Kind.OVERLAP)]
+    view = added.along(f"{tensor.name}_windows", names, einsum, Kind.OVERLAP, seen.tensor)
+    return [*copies, Einsum(view, (seen,))]
 
 
 def _slowest_first(image: Access, einsum: Einsum) -> list[str]:
