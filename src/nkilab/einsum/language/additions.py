@@ -68,20 +68,20 @@ def reading_others(
     """
     added, known, steps = Additions(cascade), dict[tuple[Access, tuple[str, ...]], Access](), list[Step]()
     for step in cascade.steps:
+        if not isinstance(step, Einsum):
+            known.clear()
+            steps.append(step)
+            continue
         read = dict[Operand, Operand]()
-        for access in step.accesses if isinstance(step, Einsum) else ():
-            if not is_read(step, access):
-                continue
+        for access in (a for a in step.accesses if is_read(step, a)):
             key = access, tuple(added.rank_of(v, step) for v in access.variables)
             if key not in known:
                 steps += (new := made(step, access, added))
                 known[key] = new[-1].output
             read[access] = known[key]
-        if isinstance(step, Einsum) and read:
-            step = replace(step.reading(lambda a, read=read: read.get(a, a)), before=step.title)
-        written = {e.name for e in step.body}
-        known = {key: own for key, own in known.items() if key[0].tensor not in written}
-        steps.append(step)
+        operands = tuple(read.get(o, o) for o in step.operands)
+        steps.append(replace(step, operands=operands, before=step.title) if read else step)
+        known = {key: own for key, own in known.items() if key[0].tensor != step.name}
     return added.applied(tuple(steps)) if added.tensors != cascade.tensors else cascade
 
 

@@ -209,7 +209,7 @@ def _stored(ctx: Context, result: Want, view: View, hbm: Storage) -> None:
     is_small = is_few(ctx, result.rows.most * _columns(result).most)
     if part is None or free is None or part <= free or is_small:
         at = positions(output, result.spans)
-        ctx.build.add(nodes.Store(two_axes(hbm.buffer, at, part, free, result.folded), source))
+        ctx.build.add(nodes.Store(two_axes(hbm.buffer, at, part, free, folded=result.folded), source))
     elif not _stored_at_once(ctx, result, source, hbm):
         hint = f"{output.tensor.lower()}_turned"
         for piece, at, block in _blocks(ctx, result, source):

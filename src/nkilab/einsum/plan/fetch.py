@@ -240,12 +240,9 @@ def spread(ctx: Context, row: View, rows: int, columns: Span, hint: str) -> View
 
 
 def two_axes(
-    buffer: Buffer,
-    at: list[At | Cut],
-    part: int | None,
-    free: int | None,
+    buffer: Buffer, at: list[At | Cut], part: int | None, free: int | None, *,
     folded: tuple[int, bool] = (1, True),
-) -> View:
+) -> View:  # fmt: skip
     """A part of an HBM tensor as [partitions, columns]: axes of one are added where one is missing.
 
     One axis may have both (`Want.folded`).
@@ -295,7 +292,7 @@ def _from_hbm(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) ->
         return _loaded_turned(ctx, want, storage)
     tile = ctx.temporary(hint, rows.most, columns.most, dtype)
     view = part_of(tile, rows.count if part is not None else 1, columns.count)
-    ctx.build.add(nodes.Load(view, two_axes(storage.buffer, at, part, free, want.folded)))
+    ctx.build.add(nodes.Load(view, two_axes(storage.buffer, at, part, free, folded=want.folded)))
     return view
 
 

@@ -26,32 +26,30 @@ def with_bands(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade with products of bands instead of sums over long windows; every rank has an extent."""
     added, steps, bands = Additions(cascade), list[Step](), set[str]()
     for step in cascade.steps:
-        windows = windows_of(step, cascade) if isinstance(step, Einsum) else ()
-        sizes = ((w, _rows(step, w, added, partitions)) for w in windows if isinstance(step, Einsum))
+        sizes = ((w, _rows(w, added, partitions)) for w in windows_of(step, cascade))
         window, rows = next((known for known in sizes if known[1]), (None, 0))
-        if window is None or not isinstance(step, Einsum):
+        if window is None:
             steps.append(step)
             continue
-        own, band = _banded(step, window, added, rows)
+        own, band = _banded(window, added, rows)
         steps, bands = [*steps, *own], bands | {band}
     products = added.applied(tuple(steps))
     seen = reading_others(products, lambda e, a: e.is_product and bool(bands & {*a.variables}), view_of_rows)
     return with_split_ranks(seen) if bands else cascade
 
 
-def _rows(einsum: Einsum, window: Window, added: Additions, partitions: int) -> int:
+def _rows(window: Window, added: Additions, partitions: int) -> int:
     """How many places a block of the band has, about as many as there are blocks; 0 where it is not worth it.
 
     A window is worth it if it is long, leaves nothing out and has its place alone, beside few other columns.
     """
+    einsum, size = window.einsum, added.extent(window.place, window.einsum)
     uses = sum(window.place in i.variables for i in einsum.indices)
     is_pair = len(einsum.accesses) == len(einsum.operands) == 2 == uses
-    size, length = (added.extent(v, einsum) for v in (window.place, window.summed))
-    if not is_pair or min(size, length) < LONG or abs(window.steps[1]) > 1:
+    if not is_pair or min(size, window.length) < LONG or abs(window.steps[1]) > 1:
         return 0
-    own, others = (
-        {*a.variables} for a in (window.image, *(a for a in einsum.accesses if a is not window.image))
-    )
+    (other,) = (a for a in einsum.accesses if a is not window.image)
+    own, others = {*window.image.variables}, {*other.variables}
     rows, columns = (
         prod(added.extent(v, einsum) for v in einsum.output.variables if v in side)
         for side in (own - others, others - own)
@@ -61,14 +59,14 @@ def _rows(einsum: Einsum, window: Window, added: Additions, partitions: int) -> 
     return next(divisors, best) if columns < ENOUGH_COLUMNS else 0
 
 
-def _banded(einsum: Einsum, window: Window, added: Additions, rows: int) -> tuple[list[Einsum], str]:
+def _banded(window: Window, added: Additions, rows: int) -> tuple[list[Einsum], str]:
     """A sum over windows as a product, what orders its places, and the variable of rows of the band."""
-    place, summed, (step, back) = window.place, window.summed, window.steps
-    size, length = (added.extent(v, einsum) for v in (place, summed))
+    einsum, place, summed, (step, back) = window.einsum, window.place, window.summed, window.steps
+    size = added.extent(place, einsum)
     parts = (("BLOCK", -(-size // rows)), ("ROW", rows))
     block, row = (added.rank(f"{place.upper()}_{part}", n).lower() for part, n in parts)
-    band = added.rank(f"{summed.upper()}_BAND", abs(step) * (rows - 1) + length).lower()
-    start = min(0, step * (rows - 1)) + min(0, back * (length - 1))
+    band = added.rank(f"{summed.upper()}_BAND", abs(step) * (rows - 1) + window.length).lower()
+    start = min(0, step * (rows - 1)) + min(0, back * (window.length - 1))
     whole = affine([(block, rows), (row, 1)])
     values = {place: whole, summed: affine([(band, back), (row, -back * step)], back * start)}
     other = next(a for a in einsum.accesses if a is not window.image)

@@ -17,12 +17,14 @@ from ..language.ast import Access, Affine, Cascade, Einsum, Step
 class Window:
     """An axis that a sum of products goes through with a place of its result and a variable of the sum."""
 
+    einsum: Einsum
     image: Access  # that has the axis
     index: Affine
     size: int  # of the axis
     place: str
     summed: str  # which one more index has
-    is_whole: bool  # whether that is an axis of which the sum has all
+    length: int  # of the sum
+    is_whole: bool  # whether that other index is an axis of which the sum has all
 
     @property
     def steps(self) -> tuple[int, int]:
@@ -30,9 +32,9 @@ class Window:
         return self.index.coefficient(self.place), self.index.coefficient(self.summed)
 
 
-def windows_of(einsum: Einsum, cascade: Cascade) -> Iterator[Window]:
+def windows_of(einsum: Step, cascade: Cascade) -> Iterator[Window]:
     """The windows that a sum of products goes over."""
-    if not einsum.is_product or any(not isinstance(name, str) for i in einsum.indices for name, _ in i.terms):
+    if not isinstance(einsum, Einsum) or not einsum.is_product:
         return
     axes = [
         (a, i.at(cascade.sizes), n)
@@ -47,36 +49,36 @@ def windows_of(einsum: Einsum, cascade: Cascade) -> Iterator[Window]:
             and written == [place]
             and {i.variables for i, _ in others} == {(summed,)}
         ):
-            is_whole = {(i.plain, n) for i, n in others} == {(summed, cascade.extent(summed, einsum))}
-            yield Window(image, index, size, place, summed, is_whole)
+            length = cascade.extent(summed, einsum)
+            is_whole = {(i.plain, n) for i, n in others} == {(summed, length)}
+            yield Window(einsum, image, index, size, place, summed, length, is_whole)
 
 
 def with_sums_over_filters(cascade: Cascade) -> Cascade:
     """The cascade with sums over filters, as long as one is shorter; every rank has an extent."""
     added, steps = Additions(cascade), list[Step]()
     for step in cascade.steps:
-        windows = windows_of(step, cascade) if isinstance(step, Einsum) else ()
-        window = next(
-            (w for w in windows if w.is_whole and _is_filter(w, added.extent(w.summed, step))), None
-        )
-        if window is None or not isinstance(step, Einsum):
-            steps.append(step)
-            continue
-        rests = range(min(-window.steps[1], added.extent(window.place, step)))
-        steps += [_sum_of(step, window, rest, added) for rest in rests]
+        window = next(filter(_is_filter, windows_of(step, cascade)), None)
+        steps += _sums(window, added) if window else [step]
     changed = tuple(steps) != cascade.steps
     return with_sums_over_filters(added.applied(tuple(steps))) if changed else cascade
 
 
-def _is_filter(window: Window, length: int) -> bool:
-    """Whether an axis runs on with a place in the result and back with a longer sum."""
+def _is_filter(window: Window) -> bool:
+    """Whether an axis runs on with a place in the result and back with a longer sum over a whole axis."""
     step, back = window.steps
-    return step == 1 and back < 0 and -(-window.size // -back) < length
+    return window.is_whole and step == 1 and back < 0 and -(-window.size // -back) < window.length
 
 
-def _sum_of(einsum: Einsum, window: Window, rest: int, added: Additions) -> Einsum:
+def _sums(window: Window, added: Additions) -> list[Einsum]:
+    """The sums over a filter at places in the result that leave each rest."""
+    rests = range(min(-window.steps[1], added.extent(window.place, window.einsum)))
+    return [_sum_of(window, rest, added) for rest in rests]
+
+
+def _sum_of(window: Window, rest: int, added: Additions) -> Einsum:
     """The sum over a filter at places in the result that leave a rest."""
-    place, image, step = window.place, window.summed, -window.steps[1]
+    einsum, place, image, step = window.einsum, window.place, window.summed, -window.steps[1]
     first, start = divmod(rest + window.index.constant, step)
     turns = -(-(added.extent(place, einsum) - rest) // step)
     turn = added.rank(f"{place.upper()}{rest}", turns).lower()

@@ -79,11 +79,10 @@ def view_of_rows(einsum: Einsum, image: Access, added: Additions) -> list[Einsum
     order = sorted(range(len(image.indices)), key=lambda n: not {*image.affine[n].variables} & batch)
     tensor, seen, copies = added.cascade.tensors[image.tensor], image, list[Einsum]()
     if order != sorted(order):
-        copy = added.tensor(
-            f"{tensor.name}_rows", tuple(tensor.ranks[n] for n in order), tensor.name, Kind.TRANSPOSED
-        )
-        names = plain(free_variable(f"{tensor.name.lower()}_{n}", added.cascade) for n in range(len(order)))
-        copies = [Einsum(Access(copy, tuple(names[n] for n in order)), (Access(tensor.name, names),))]
+        ranks = tuple(tensor.ranks[n] for n in order)
+        copy = added.tensor(f"{tensor.name}_rows", ranks, tensor.name, Kind.TRANSPOSED)
+        axes = plain(free_variable(f"{tensor.name.lower()}_{n}", added.cascade) for n in range(len(order)))
+        copies = [Einsum(Access(copy, tuple(axes[n] for n in order)), (Access(tensor.name, axes),))]
         seen = Access(copy, tuple(image.indices[n] for n in order))
     names = _slowest_first(seen, einsum)
     view = added.along(f"{tensor.name}_windows", names, einsum, Kind.OVERLAP, seen.tensor)
