@@ -14,8 +14,10 @@ from ..language.additions import Additions, reading_others
 from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine, plain
 from .filters import Window, windows_of
 from .splits import with_split_ranks
-from .window_rows import LONG, view_of_rows
+from .window_rows import view_of_rows
 
+# elements of a window from which TensorE may gain, and places
+SHORT, FEW = 5, 32
 # columns of its own from which the other operand fills TensorE as it is
 ENOUGH_COLUMNS = 64
 # times as many elements of a band as of the other operand, as they come in longer pieces
@@ -41,12 +43,12 @@ def with_bands(cascade: Cascade, partitions: int) -> Cascade:
 def _rows(window: Window, added: Additions, partitions: int) -> int:
     """How many places a block of the band has, about as many as there are blocks; 0 where it is not worth it.
 
-    A window is worth it if it is long, leaves nothing out and has its place alone, beside few other columns.
+    A window is worth it if it is not short, leaves nothing out and has its place alone, beside few columns.
     """
     einsum, size = window.einsum, added.extent(window.place, window.einsum)
     uses = sum(window.place in i.variables for i in einsum.indices)
     is_pair = len(einsum.accesses) == len(einsum.operands) == 2 == uses
-    if not is_pair or min(size, window.length) < LONG or abs(window.steps[1]) > 1:
+    if not is_pair or window.length < SHORT or size < FEW or abs(window.steps[1]) > 1:
         return 0
     (other,) = (a for a in einsum.accesses if a is not window.image)
     own, others = {*window.image.variables}, {*other.variables}
