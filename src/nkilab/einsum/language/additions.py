@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 
-from .ast import Access, Cascade, Derived, Einsum, Kind, Operand, Step, Tensor, plain
+from .ast import Access, Cascade, Derived, Einsum, Kind, Step, Tensor, plain
 
 
 class Additions:
@@ -72,16 +72,15 @@ def reading_others(
             known.clear()
             steps.append(step)
             continue
-        read = dict[Operand, Operand]()
-        for access in (a for a in step.accesses if is_read(step, a)):
-            key = access, tuple(added.rank_of(v, step) for v in access.variables)
-            if key not in known:
-                steps += (new := made(step, access, added))
-                known[key] = new[-1].output
-            read[access] = known[key]
-        operands = tuple(read.get(o, o) for o in step.operands)
+        read = [a for a in step.accesses if is_read(step, a)]
+        keys = {a: (a, tuple(added.rank_of(v, step) for v in a.variables)) for a in read}
+        for access in (a for a, key in keys.items() if key not in known):
+            steps += (new := made(step, access, added))
+            known[keys[access]] = new[-1].output
+        own = {a: known[key] for a, key in keys.items()}
+        operands = tuple(own.get(o, o) if isinstance(o, Access) else o for o in step.operands)
         steps.append(replace(step, operands=operands, before=step.title) if read else step)
-        known = {key: own for key, own in known.items() if key[0].tensor != step.name}
+        known = {key: copy for key, copy in known.items() if key[0].tensor != step.name}
     return added.applied(tuple(steps)) if added.tensors != cascade.tensors else cascade
 
 
