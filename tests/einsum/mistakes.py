@@ -96,6 +96,7 @@ MISTAKES = (
     product("whole-number", _SHAPE, _SHAPE + "\n  scalars: {seed: 16777217}"),
     product("reads-itself", "XS[k, m] = XH", "XS[k, m] = XS"),
     product("output-twice", "cascade-outputs: [ZH]", "cascade-outputs: [ZH, ZH]"),
+    product("written-over", "- ZH[m, j] = ZS[m, j]", "- ZH[m, j] = ZS[m, j]\n    - ZH[m, j] = P[m, j]"),
     product(
         "read-before-written",
         "    - DS[m, j] = DH[m, j]\n",

@@ -12,6 +12,16 @@ from nkilab.errors import NkilabError
 TYPES = ("float32, tfloat32, bfloat16, float16, float8_e4m3, float8_e5m2, int32, int16, int8, uint32, "
          "uint16, uint8")  # fmt: skip
 EXP = "einsum:\n  declaration: {A: [M], Z: [M]}\n  expressions: ['Z[m] = A[m] ;; M exp']\n  shape: {M: 64}\n"
+STATE = """einsum:
+  declaration: {X: [T, C], H: [T1, C]}
+  expressions:
+    - H[0, c] = const(0)
+    - iterate: t
+      body:
+        - H[t+1, c] = H[t, c] + X[t, c]
+  shape: {T: 4, C: 8, T1: 5}
+options: {cascade-outputs: [H]}
+"""
 OF_EXPRESSIONS = (
     "it belongs to expressions, and the specification is none\n"
     "  hint: write scalars under einsum.scalars, and outputs under options.cascade-outputs"
@@ -81,7 +91,7 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
     "a shape that contradicts sizes": (
         "m->m",
         {"sizes": {"M": 3}, "shapes": {"A": (4,)}},
-        "rank M is 3 and, in A, 4",
+        "rank M has 3 elements as given and 4 in A\n  hint: give equally many",
     ),
     "a size without ranks": ("->", {"sizes": {"M": 3}}, "size of M is given; there are no ranks"),
     "an Einsum of itself": (
@@ -145,12 +155,13 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
     "a result that no operand has": (
         "i->ij",
         {},
-        "spec: the result has the axis j, which no operand has\n  subscripts: i->ij",
+        "spec: the result has the axis j, which no operand has\n  subscripts: i->ij\n"
+        "  hint: leave j out of it",
     ),
     "an axis of the result twice": (
         "i->ii",
         {},
-        "spec: the result has the axis i twice\n  subscripts: i->ii",
+        "spec: the result has the axis i twice\n  subscripts: i->ii\n  hint: write it once",
     ),
     "truth values": (
         "mk,kn->mn",
@@ -250,7 +261,7 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
         "Q[m, n] = A[m, n]\nZ[m] = A[m]",
         {},
         "2:8: einsum.expressions: A has the ranks [M, N] and the indices [m] here, not one for each\n"
-        "  expression: Z[m] = A[m]",
+        "  expression: Z[m] = A[m]\n  hint: write one index for each: A[m, n]",
     ),
     "a scalar without a value": (
         "Z[m] = A[m] . s ;; M mul",
@@ -294,6 +305,75 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
         "the specification is 'Z equals A\\n'; it must be the path of a file, YAML, expressions or "
         "subscripts\n"
         '  hint: pass "mk,kn->mn", or the path of a specification',
+    ),
+    "a tensor misspelt": (
+        STATE.replace("+ X[t", "+ XX[t"),
+        {},
+        "7:33: einsum.expressions: XX is not declared\n  expression: H[t+1, c] = H[t, c] + XX[t, c]\n"
+        "  hint: write X, if that is meant, or add XX: [...] to declaration",
+    ),
+    "a result that nothing reads before the next": (
+        "Z[m] = A[m]\nZ[m] = B[m]",
+        {"sizes": {"M": 4}},
+        "2:1: einsum.expressions: Z is written here once more, and nothing has read it before\n"
+        "  hint: name one of the two otherwise, or leave it out",
+    ),
+    "a sum over what is not there": (
+        "Z[m] = sum(A[m], k)",
+        {"sizes": {"M": 4, "K": 4}},
+        "1:8: einsum.expressions: what sum reduces has no k\n  expression: Z[m] = sum(A[m], k)\n"
+        "  hint: write sum(..., m)",
+    ),
+    "a softmax over what is not there": (
+        "Z[m, n] = softmax(A[m, n], k)",
+        {"sizes": {"M": 4, "N": 4, "K": 4}},
+        "1:11: einsum.expressions: what softmax reduces has no k\n"
+        "  expression: Z[m, n] = softmax(A[m, n], k)\n  hint: write softmax(..., n)",
+    ),
+    "two shapes of one rank": (
+        "ij,jk->ik",
+        {"shapes": {"A": (4, 5), "B": (6, 7)}},
+        "rank J has 5 elements in A and 6 in B\n  hint: give equally many",
+    ),
+    "a shape with too few extents": (
+        "Z[m] = sum(A[m, k], k)",
+        {"shapes": {"A": (4,)}},
+        "A has the shape [4]; it is declared [M, K]\n  hint: give one extent for each of its ranks",
+    ),
+    "half an index": (
+        "Z[m] = A[m/2]",
+        {"sizes": {"M": 4}},
+        "1:11: einsum.expressions: '/' stands where an index of A needs ','\n"
+        "  expression: Z[m] = A[m/2]\n  hint: write // for whole parts: n // 2",
+    ),
+    "a state without a start": (
+        STATE.replace("    - H[0, c] = const(0)\n", ""),
+        {},
+        "6:23: einsum.expressions: H[0, c] is read where nothing has written it\n"
+        "  expression: H[t+1, c] = H[t, c] + X[t, c]\n  hint: write it before",
+    ),
+    "a state that begins too late": (
+        STATE.replace("H[0, c]", "H[1, c]"),
+        {},
+        "7:23: einsum.expressions: H[0, c] is read where nothing has written it\n"
+        "  expression: H[t+1, c] = H[t, c] + X[t, c]\n  hint: write it before",
+    ),
+    "a block over no index of its own": (
+        STATE.replace("iterate: t", "iterate: u"),
+        {},
+        "5:16: einsum.expressions: the variable u is in no index of its block\n"
+        "  hint: iterate over one of t, c",
+    ),
+    "keys that are not indented alike": (
+        STATE.replace("  shape:", " shape:"),
+        {},
+        "8:2: spec: this is no YAML: expected <block end>, but found '<block mapping start>'\n"
+        "  hint: indent keys of one level alike, and close what is opened",
+    ),
+    "no expressions": (
+        "einsum:\n  declaration: {A: [M]}\n  expressions: []\n  shape: {M: 4}\n",
+        {},
+        "3:3: einsum.expressions: there are no expressions\n  hint: write one: Z[m] = A[m]",
     ),
 }
 

@@ -23,6 +23,7 @@ EXTENTS = (1, 2, 3, 5, 7, 64, 127, 128, 129, 200)
 # elements of a tensor, and points of a product
 MOST_ELEMENTS, MOST_POINTS = 40_000, 400_000
 NAMES = "PQRUW"
+TYPES = st.sampled_from(["float32", "float32", "int32", "int16"])
 
 
 @dataclass
@@ -87,8 +88,12 @@ def _swapped(draw: st.DrawFn, rows: str, columns: str) -> tuple[str, bool]:
 def _gather(draw: st.DrawFn, to: Written) -> None:
     x, rows, columns = draw(matrices(to))
     (count,) = draw(extents(1))
-    which = draw(st.integers(0, 3))
-    if which == 0:
+    which = draw(st.integers(0, 4))
+    if which == 4:
+        # several of each row
+        count = min(count, 9)
+        to.put(f"#[m, k] = {x}[m, {to.indices(columns, rows, count)}[m, k]]", rows, count)
+    elif which == 0:
         to.put(f"#[t, n] = {x}[{to.indices(rows, count)}[t], n]", count, columns)
     elif which == 1:
         to.put(f"#[m, t] = {x}[m, {to.indices(columns, count)}[t]]", rows, count)
@@ -164,6 +169,25 @@ def _reversed(draw: st.DrawFn, to: Written) -> None:
     to.put(f"{head} = {x}[{index}]", *shape, m=rows, n=columns)
 
 
+def _strided(draw: st.DrawFn, to: Written) -> None:
+    step, (rows, columns) = draw(st.integers(2, 4)), draw(extents(2, 8_000))
+    axis, begun = draw(st.integers(0, 1)), draw(st.integers(0, 1))
+    shape = [(n - 1) * step + 1 + begun if a == axis else n for a, n in enumerate((rows, columns))]
+    index = [f"{step}*{v} + {begun}" if a == axis else v for a, v in enumerate("mn")]
+    head, is_swapped = _swapped(draw, "m", "n")
+    result = (columns, rows) if is_swapped else (rows, columns)
+    to.put(f"{head} = {to.input(*shape)}[{', '.join(index)}] ;; M unary(neg)", *result, m=rows, n=columns)
+
+
+def _side_by_side(draw: st.DrawFn, to: Written) -> None:
+    """Columns of one tensor behind those of another."""
+    x, rows, columns = draw(matrices(to))
+    (more,) = draw(extents(1, 300))
+    second = f"#[m, p + {columns}] = {to.input(rows, more)}[m, p] ;; M unary(abs)"
+    to.sizes[f"{NAMES[len(to.lines)]}_1"] = columns + more
+    to.put(f"#[m, n] = {x}[m, n]; {second}", rows, columns + more)
+
+
 def _diagonal(draw: st.DrawFn, to: Written) -> None:
     form = draw(st.sampled_from(DIAGONALS))
     left, _, right = form.partition("->")
@@ -215,8 +239,8 @@ def _elementwise(draw: st.DrawFn, to: Written) -> None:
     to.put(f"{head} = {x}[m, n]{' . ' + y if y else ''} ;; {action}", *shape)
 
 
-FORMS = (_gather, _scatter, _places, _positions, _digits, _masked, _window, _reversed, _diagonal, _product,
-         _product, _reduced, _elementwise, _elementwise)  # fmt: skip
+FORMS = (_gather, _scatter, _places, _positions, _digits, _masked, _window, _reversed, _strided,
+         _side_by_side, _diagonal, _product, _product, _reduced, _elementwise, _elementwise)  # fmt: skip
 
 
 @st.composite
@@ -228,8 +252,8 @@ def programs(draw: st.DrawFn) -> Written:
     return written
 
 
-def need_right(written: Written, dialect: str, seed: int) -> bool:
-    """Compile and compare on whole numbers; False if it is refused.
+def need_right(written: Written, dialect: str, seed: int, dtype: str = "float32") -> bool:
+    """Compile and compare on whole numbers, of a type if it is given; False if it is refused.
 
     Raises:
         AssertionError: if values differ, or a fault of ours stopped the compiler.
@@ -237,8 +261,9 @@ def need_right(written: Written, dialect: str, seed: int) -> bool:
     shapes = written.inputs | written.known
     try:
         kernel = nkilab.einsum.compile(
-            "; ".join(written.lines), shapes=shapes, sizes=written.sizes, dialect=dialect
-        )
+            "; ".join(written.lines), shapes=shapes, sizes=written.sizes, dialect=dialect,
+            dtypes={n: dtype for n in written.inputs if n not in written.places},
+        )  # fmt: skip
     except NkilabError:
         return False
     need_no_fault(kernel)
@@ -246,7 +271,7 @@ def need_right(written: Written, dialect: str, seed: int) -> bool:
     inputs = [
         rng.integers(0, written.places[n], shapes[n]).astype(np.int32)
         if n in written.places
-        else rng.integers(-2, 3, shapes[n]).astype(np.float32)
+        else rng.integers(-2, 3, shapes[n]).astype(dtype)
         for n in kernel.inputs
     ]
     results, expected = kernel(*inputs), kernel.reference(*inputs)
@@ -260,8 +285,8 @@ def need_right(written: Written, dialect: str, seed: int) -> bool:
 
 
 @settings(max_examples=examples(50), deadline=None)
-@given(programs(), st.sampled_from(["nki", "neuronxcc"]), st.integers(0, 3))
+@given(programs(), st.sampled_from(["nki", "neuronxcc"]), st.integers(0, 3), TYPES)
 def test_what_is_written_in_any_form_is_computed_or_refused(
-    written: Written, dialect: str, seed: int
+    written: Written, dialect: str, seed: int, dtype: str
 ) -> None:
-    need_right(written, dialect, seed)
+    need_right(written, dialect, seed, dtype)

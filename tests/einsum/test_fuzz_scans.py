@@ -105,7 +105,38 @@ def scans(draw: st.DrawFn) -> tuple[Cascade, dict[str, int]]:
     return Cascade(tensors, tuple(steps), tuple(outputs)), {r: n for r, n in sizes.items() if r in used}
 
 
-@settings(max_examples=examples(24), deadline=None)
+@st.composite
+def attentions(draw: st.DrawFn) -> tuple[Cascade, dict[str, int]]:
+    """Linear attention, whose state chunks of turns may go over together; it decays, or is corrected."""
+    decay = draw(st.sampled_from(["", "G[]", "G[k]", "G[t]", "G[t, k]", "0.9"]))
+    kept = f"S[t, k, v] . {decay} ;; M mul" if decay else "S[t, k, v]"
+    lines = [f"D[t, k, v] = {kept}", "U[t, k, v] = K[t, k] . V[t, v] ;; M mul"]
+    added = "D[t, k, v] . U[t, k, v] ;; M add"
+    if draw(st.integers(0, 3)) == 0:
+        lines += ["P[t, v] = K[t, k] . D[t, k, v] ;; M mul V add", "E[t, v] = V[t, v] . P[t, v] ;; M sub"]
+        lines[1] = "U[t, k, v] = K[t, k] . E[t, v] ;; M mul"
+        lines = [lines[0], *lines[2:], lines[1]]
+    turn = draw(st.sampled_from(["t", "t + 1"]))
+    lines += [f"S[t + 1, k, v] = {added}", f"O[t, v] = Q[t, k] . S[{turn}, k, v] ;; M mul V add"]
+    block = Iterate("t", tuple(map(read_einsum, lines)))
+    ranks = {"K": "TK", "V": "TV", "Q": "TK", "D": "TKV", "U": "TKV", "O": "TV", "P": "TV", "E": "TV"}
+    ranks["G"] = "".join(c for c in decay[1:].upper() if c in "TK")
+    read = {t for e in block.body for t in (e.name, *e.reads)}
+    tensors = {n: Tensor(n, tuple(r)) for n, r in ranks.items() if n in read}
+    tensors["S"] = Tensor("S", ("T1", "K", "V"))
+    sizes = {"T": draw(st.sampled_from([1, 5, 64, 130, 257])), "K": draw(st.sampled_from([4, 16, 130]))}
+    sizes |= {"V": draw(st.sampled_from([1, 8, 64])), "T1": sizes["T"] + 1}
+    outputs = ("O", *draw(st.sampled_from([(), ("S",)])))
+    return Cascade(tensors, (read_einsum("S[0, k, v] = const(0)"), block), outputs), sizes
+
+
+@settings(max_examples=examples(6), deadline=None)
+@given(attentions(), st.sampled_from(["nki", "neuronxcc"]))
+def test_a_random_linear_attention_is_right(sized_case: tuple[Cascade, dict[str, int]], dialect: str) -> None:
+    check(*sized_case, dialect)
+
+
+@settings(max_examples=examples(18), deadline=None)
 @given(scans(), st.sampled_from(["nki", "neuronxcc"]))
 def test_a_random_scan_is_right(sized_case: tuple[Cascade, dict[str, int]], dialect: str) -> None:
     try:
@@ -130,3 +161,10 @@ def check(cascade: Cascade, sizes: dict[str, int], dialect: str) -> None:
         largest = float(np.abs(wanted).max())
         if largest < 1e6:
             np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * max(1.0, largest))
+
+
+def test_what_is_left_behind_whole_blocks_is_loaded_from_its_place() -> None:
+    # of 257 steps that lie across, 256 are loaded together: the last one was that of step 0
+    kernel = nkilab.einsum.compile("S[0, n] = 0\nS[t+1, n] = S[t, n] + C[t, n]", sizes={"T": 257, "N": 7})
+    c = np.arange(257 * 7, dtype=np.float32).reshape(257, 7) % 11
+    np.testing.assert_array_equal(kernel(c)[1:], np.cumsum(c, axis=0))

@@ -180,3 +180,13 @@ def test_a_pole_within_the_bounds_leaves_a_quotient_open() -> None:
     # 1 / (2 - 0.5) is the farthest from 0.5
     assert np.isinf(error[0])
     assert error[1] == pytest.approx(1 / 1.5 - 0.5, rel=1e-5)
+
+
+def test_bounds_know_that_numbers_are_rounded() -> None:
+    kernel = nkilab.einsum.compile("Z[m] = (1 - b) * X[m]", sizes={"M": 4}, scalars={"b": 0.999})
+    x = np.ones(4, np.float32)
+    allowed = bounds(kernel.cascade, {"X": x}, kernel.dtypes).allowed["Z"]
+    # by hand: the float32 next to 0.999 is 1.29e-8 more
+    assert np.all((allowed > 1.29e-8) & (allowed < 1e-7))
+    assert np.all(np.abs(kernel(x) - 0.001) > 1.2e-8)
+    assert np.all(np.abs(kernel(x) - 0.001) < allowed)

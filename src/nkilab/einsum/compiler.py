@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any
 
 from ..argument_checks import mapping, need, seconds, whole
-from ..errors import SpecError, UnsupportedError, UsageError, shown
+from ..errors import UnsupportedError, UsageError, shown
 from ..machine import Machine, machine_named
 from ..tiles.dtypes import as_dtype
 from ..tracebacks import public
@@ -35,7 +35,7 @@ from .plan.normal import live
 from .probes import Verdict, verdicts
 from .prove import proved
 from .ranged import compiled_over
-from .reference import unwritten
+from .reference import need_written
 from .search import Plans, Search, searched
 from .timed import Timed
 from .tree.nodes import Kernel
@@ -154,10 +154,8 @@ def _planned(
     except UnsupportedError as error:
         # where it is of no single Einsum
         raise error.located(cascade.einsums[0].place.file, "einsum.expressions") from None
-    except PlanError as error:
-        if read := unwritten(cascade):
-            refused = SpecError(f"{read[1]} is read where nothing has written it", hint="write it before")
-            raise read[0].located(refused, read[1]) from error
+    except PlanError:
+        need_written(cascade)
         raise
     if search.seconds:
         result = searched(Plans(result), search)

@@ -21,8 +21,9 @@ from ..machine import Machine
 from .checks.layouts import start_partitions
 from .language.ast import Cascade
 from .reaching import proved_order
+from .reference import need_written
 from .room import proved_room, size_of, views_of
-from .sets import Access, ProofError, accesses_of, box, told, touched, turns, within
+from .sets import Access, PlaceError, ProofError, accesses_of, box, told, touched, turns, within
 from .sums import proved_sums
 from .tree import nodes
 from .tree.along import axes_of
@@ -79,6 +80,7 @@ def proved(kernel: Kernel, cascade: Cascade, machine: Machine) -> tuple[str, ...
         name = str(error).partition(" ")[0]
         if not str(error).endswith("is not stored whole") or name not in cascade.outputs:
             raise
+        need_written(cascade)
         refused = SpecError(f"the output {name} is written in part only", hint="write the rest of it")
         place = cascade.tensors[name].place
         raise refused.located(str(place), f"einsum.declaration.{name}") from None
@@ -235,6 +237,6 @@ def _starts_right(statement: nodes.Statement, machine: Machine) -> None:
         at = first.start.value
         may_start = at in starts if at is not None else len(starts) > 1 and first.start.divides(step)
         if not may_start:
-            raise ProofError(
+            raise PlaceError(
                 f"{view.buffer.name} is read from partition {first.start} with {rows} partitions"
             )

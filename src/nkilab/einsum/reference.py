@@ -49,8 +49,8 @@ def evaluate(cascade: Cascade, arrays: Mapping[str, Any], dtype: Any = np.float6
     return held
 
 
-def unwritten(cascade: Cascade) -> tuple[Einsum, Access] | None:
-    """The first access that reads what nothing has written by then; None if none does.
+def need_written(cascade: Cascade) -> None:
+    """Refuse the first access that reads what nothing has written by then.
 
     Args:
         cascade: every rank has an extent. What is chosen by conditions or by tensors is not looked at.
@@ -67,11 +67,12 @@ def unwritten(cascade: Cascade) -> tuple[Einsum, Access] | None:
         own = () if einsum.condition else einsum.accesses
         reads = (a for a in own if a.tensor in empty and not a.gathers)
         if access := next((a for a in reads if is_unwritten(a, einsum, bound)), None):
-            return einsum, access
+            first = access.with_indices(lambda index: index.at(bound))  # noqa: B023
+            refused = SpecError(f"{first} is read where nothing has written it", hint="write it before")
+            raise einsum.located(refused, access)
         kept = [v for v in einsum.output.variables if v not in bound]
         zeros = np.zeros([machine.extent(v, einsum) for v in kept], np.bool_)
         machine.store(einsum, bound, kept, zeros)
-    return None
 
 
 class Evaluator:

@@ -16,6 +16,10 @@ class ProofError(AssertionError):
     """The compiler made a tree that does not hold what it promises."""
 
 
+class PlaceError(ProofError):
+    """A tile begins on a partition where none may begin; parts that a mapping gives may ask for it."""
+
+
 @dataclass(frozen=True)
 class Access:
     """One access of a statement."""

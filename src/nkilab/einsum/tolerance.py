@@ -1,7 +1,7 @@
 """How far a kernel may be off: the rounding errors of a cascade, followed element by element.
 
 Every value x of the cascade has a bound E on how far a kernel's value may be from it. Inputs are exact: the
-reference reads them as rounded to their types. An Einsum gives its result
+reference reads them as rounded to their types. Numbers are rounded to float32. An Einsum gives its result
 
     map        the largest change of the operator when operands move within their bounds, and u|f|
     sum of n   the sum of the bounds, and g(n) u times the sum of magnitudes; max and min: the largest
@@ -29,7 +29,7 @@ import ml_dtypes
 import numpy as np
 
 from ..tiles.dtypes import as_dtype
-from .language.ast import Access, Cascade, Einsum
+from .language.ast import Access, Cascade, Einsum, Scalar
 from .language.extents import runs_of
 from .language.operators import OPERATORS, Operator
 from .reference import MOST_AT_ONCE, Evaluator
@@ -164,7 +164,8 @@ class _Errors:
             extents = [self.cascade.extent(v, einsum) for v in kept]
             low, high = (np.abs(e.product(einsum, bound, kept, extents)) for e in (self.low, self.high))
             self.largest_sum = max(self.largest_sum, float(high.max(initial=0.0)))
-            roundings = len(einsum.operands) - 1 + (walk(count) if reduced else 0)
+            rounded = sum(self.off(o, {}, []) > 0 for o in einsum.operands if isinstance(o, Scalar))
+            roundings = len(einsum.operands) - 1 + rounded + (walk(count) if reduced else 0)
             return np.asarray(high - low + (roundings * FLOAT32_UNIT + pairwise) * high)
         first, second = self.reduced(einsum, bound, kept)
         lost = walk(count) * FLOAT32_UNIT + pairwise
@@ -245,6 +246,9 @@ class _Errors:
 
     def off(self, operand: Any, grids: Mapping[str, Any], extents: list[int]) -> Any:
         """The bounds of an operand over a grid; none where an index that a tensor holds may be another."""
+        if isinstance(operand, Scalar):
+            number = np.float64(self.values.number(operand))
+            return np.abs(np.float32(number) - number) if np.isfinite(number) else np.float64(0)
         if not isinstance(operand, Access):
             return np.float64(0)
         indices = {g.access.tensor: self.values.held[g.access.tensor] for g in operand.gathers}

@@ -41,19 +41,25 @@ INSTRUCTIONS = {
 }
 
 
-def check_instructions(model: Model) -> Iterator[Finding]:
-    """Names of instructions and engines, and whether they fit each other and the Einsum."""
+def check_engines(model: Model) -> Iterator[Finding]:
+    """Names of instructions and engines, and whether they fit each other."""
     for held in model.spec.engines.values():
         row = INSTRUCTIONS.get(held.instruction)
         if row is None:
             known = list(INSTRUCTIONS)
             yield found("no-instruction", held, names=known, close=close_to(held.instruction, known))
-            continue
-        if held.component and held.component not in ENGINES:
+        elif held.component and held.component not in ENGINES:
             yield found("no-component", held, names=ENGINES, close=close_to(held.component, ENGINES))
         elif held.component and held.component not in row.engines:
             allowed = " or ".join(row.engines)
             yield found("engine-instruction", held, allowed=allowed, first=row.engines[0])
+
+
+def check_instructions(model: Model) -> Iterator[Finding]:
+    """Names of instructions and engines, and whether they fit each other and the Einsum."""
+    yield from check_engines(model)
+    for held in (h for h in model.spec.engines.values() if h.instruction in INSTRUCTIONS):
+        row = INSTRUCTIONS[held.instruction]
         yield from _operators(model, held, row)
         if held.instruction == "MatVec":
             yield from _product(model, held)

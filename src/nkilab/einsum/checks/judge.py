@@ -32,7 +32,8 @@ STAGES: tuple[tuple[Check, ...], ...] = (
 
 
 # what can be said of a mapping some parts of which are missing
-GIVEN = ((loops.check_parts, loops.check_orders, layouts.check_placements), (loops.check_fusion,))
+ENGINES, FUSION = (engines.check_engines,), (loops.check_fusion,)
+GIVEN = ((loops.check_parts, loops.check_orders, layouts.check_placements), ENGINES, FUSION)
 
 
 def judge(

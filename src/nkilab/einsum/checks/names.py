@@ -119,6 +119,12 @@ def _reads(spec: Spec) -> Iterator[Finding]:
         for tensor in (t for t in einsum.reads if first.get(t, -1) > number):
             later = next(e for e in cascade.einsums if e.name == tensor)
             yield found("read-before-written", node, tensor=tensor, text=later.text or str(later))
+        before = [e.output for n, e in numbered if n < number and e.name == einsum.name]
+        since = {t for n, e in numbered if first[einsum.name] <= n <= number for t in e.reads}
+        is_whole = len({i.plain for i in einsum.output.indices} - {""}) == len(einsum.output.indices)
+        is_again = einsum.output in before or (is_whole and before)
+        if is_again and einsum in cascade.steps and einsum.name not in since:
+            yield found("written-over", node, tensor=einsum.name)
         # in a block the turns before may have written it
         if first[einsum.name] == number and einsum.name in einsum.reads and einsum in cascade.steps:
             yield found("reads-itself", node, tensor=einsum.name)

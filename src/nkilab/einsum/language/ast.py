@@ -395,10 +395,12 @@ def block_extent(block: Iterate, cascade: Cascade) -> int:
             return cascade.extent(block.variable, einsum)
         except KeyError:
             continue
-    raise SpecError(
-        f"the variable {block.variable} has no extent",
-        hint=f"add {block.variable.upper()}: NUMBER under einsum.shape",
-    ).located(str(block.place), "einsum.expressions")
+    inner = dict.fromkeys(v for einsum in block.body for v in einsum.variables)
+    problem, hint = "has no extent", f"add {block.variable.upper()}: NUMBER under einsum.shape"
+    if block.variable not in inner:
+        problem, hint = "is in no index of its block", f"iterate over one of {', '.join(inner)}"
+    error = SpecError(f"the variable {block.variable} {problem}", hint=hint)
+    raise error.located(str(block.place), "einsum.expressions")
 
 
 def declared(name: str, known: Container[str], derived: Mapping[str, Derived]) -> str:

@@ -22,7 +22,8 @@ UNSAID = {
     "gathered": "gather the indices before, by an expression of their own: K[t] = I[J[t]], then X[K[t]]",
     "round": "beyond its edges a tensor is 0: for X[(n + 1) % N] write X[n + 1] + X[n + 1 - N]",
     "part": "parts are taken of one variable, by a number or a rank: n // 4, n % 4, n // 4 % 2, n // G",
-    "index": "give the tensor of indices as it is used, multiplied and added to before",
+    "/": "write // for whole parts: n // 2",
+    "[": "give the tensor of indices as it is used, multiplied and added to before",
     "comparison": "write a formula, without ';;': Z[m] = X[m] if X[m] > L[m] else 0",
 }
 # what stands for no tensor, scalar or variable
@@ -184,7 +185,7 @@ class Reader:
         indices: list[Index] = []
         while not self.take("]"):
             if indices:
-                self.need(",", f"an index of {name}", UNSAID["index"] if self.peek().text == "[" else "")
+                self.need(",", f"an index of {name}", UNSAID.get(self.peek().text, ""))
             indices.append(self.index())
         column = self.place.column + at if self.place.column else 0
         return Access(name, tuple(indices), Place(self.place.file, self.place.line, column))

@@ -108,10 +108,12 @@ def sizes_of_arrays(cascade: Cascade, shapes: Mapping[str, tuple[int, ...]]) -> 
     Raises:
         SpecError: if a shape does not fit its declaration, or two tell different extents.
     """
-    found = dict(cascade.sizes)
+    found, places = dict(cascade.sizes), dict.fromkeys(cascade.sizes, "as given")
     for name, rank, size in _axes(cascade, shapes):
         if found.setdefault(rank, size) != size:
-            raise SpecError(f"rank {rank} is {found[rank]} and, in {name}, {size}")
+            problem = f"rank {rank} has {found[rank]} elements {places[rank]} and {size} in {name}"
+            raise SpecError(problem, hint="give equally many")
+        places.setdefault(rank, f"in {name}")
     return found
 
 
@@ -122,7 +124,8 @@ def _axes(cascade: Cascade, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[t
         if tensor is None:
             raise SpecError(f"{name} is not declared", hint=f"the inputs are {', '.join(cascade.inputs)}")
         if len(shape) != len(tensor.ranks):
-            raise SpecError(f"{name} has the shape {list(shape)}; it is declared [{', '.join(tensor.ranks)}]")
+            problem = f"{name} has the shape {list(shape)}; it is declared [{', '.join(tensor.ranks)}]"
+            raise SpecError(problem, hint="give one extent for each of its ranks")
         for rank, size in zip(tensor.ranks, shape, strict=True):
             yield name, rank, int(size)
 

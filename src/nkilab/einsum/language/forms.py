@@ -121,9 +121,9 @@ def _misread(terms: Sequence[str], arrow: str, right: str) -> tuple[str, str]:
         return f"{both} and {both.upper()} are one rank here, whatever their case", "take another letter"
     unknown = next((c for c in right if c not in letters), "")
     if unknown:
-        return f"the result has the axis {unknown}, which no operand has", ""
+        return f"the result has the axis {unknown}, which no operand has", f"leave {unknown} out of it"
     double = next((c for c, times in Counter(right).items() if times > 1), "")
-    return (f"the result has the axis {double} twice", "") if double else ("", "")
+    return (f"the result has the axis {double} twice", "write it once") if double else ("", "")
 
 
 def _from_expressions(text: str, scalars: Mapping[str, float], outputs: tuple[str, ...]) -> Cascade:

@@ -260,6 +260,8 @@ class FormulaReader(Reader):
         if len(values) == 2 and isinstance(values[0], Position) and isinstance(values[1], Term | Access):
             values.reverse()
         over = [p.index.plain for p in values[1:] if isinstance(p, Position) and p.index.plain]
+        if not self.over and (name in COMPOSED or (name in REDUCING and operator_named(name) is None)):
+            over += [v.name for v in values[1:] if isinstance(v, Scalar) and v.name]
         if self.over and values[1:] == [Scalar("n")]:
             over, values = [*self.over], [values[0], *(ONE for _ in self.over)]
         if name in COMPOSED or (name in REDUCING and len(over) == len(values) - 1):

@@ -199,7 +199,10 @@ def read_nodes(text: str, file: str = "", first_line: int = 1) -> Node:
         mark = getattr(error, "problem_mark", None)
         line = f"{file}:{mark.line + first_line}:{mark.column + 1}" if mark else file
         told = (getattr(error, "problem", None) or str(error) or "it does not parse").split("\n")[0]
-        raise SpecError(f"this is no YAML: {told[:200]}").located(line.lstrip(":"), "spec") from None
+        told, *others = told.split(" with value ")  # of a key that stands twice
+        hint = "write it once" if others else "indent keys of one level alike, and close what is opened"
+        told = f"this is no YAML: {told[:200]}"
+        raise SpecError(told, hint=hint).located(line.lstrip(":"), "spec") from None
     builder = _Builder(file, first_line)
     return builder.node(loaded, "", Place(file, first_line, 1), Place())
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...errors import NkilabError, SpecError
+from ...errors import NkilabError, SpecError, nearest
 from ...tiles.dtypes import as_dtype
 from .ast import Cascade, Einsum, Iterate, Step, Tensor
 from .formulas import NAME, read_expression
@@ -154,7 +154,7 @@ def _cascade(node: Node, outputs: Node | None) -> Cascade:
     for einsum in (e for step in steps for e in step.body if e.name in taken - own):
         tensors[einsum.name] = Tensor(einsum.name, tuple(_ranks(einsum, tensors)), einsum.place)
     if not steps:
-        raise held["expressions"].fail("there are no expressions", at_key=True)
+        raise held["expressions"].fail("there are no expressions", "write one: Z[m] = A[m]", at_key=True)
     count = sum(len(s.body) if isinstance(s, Iterate) else 1 for s in steps)
     if count > MOST_EINSUMS:
         raise held["expressions"].fail(f"there are {count} Einsums; at most {MOST_EINSUMS}", at_key=True)
@@ -221,12 +221,15 @@ def check_einsum(einsum: Einsum, cascade: Cascade) -> None:
         tensor = cascade.tensors.get(access.tensor)
         told = hint = ""
         if tensor is None:
-            told, hint = f"{access.tensor} is not declared", f"add {access.tensor}: [...] to declaration"
+            told, close = f"{access.tensor} is not declared", nearest(access.tensor, cascade.tensors, 1, 0.5)
+            hint = f"write {close[0]}, if that is meant, or " if close else ""
+            hint += f"add {access.tensor}: [...] to declaration"
         elif len(tensor.ranks) != len(access.indices):
             told = (
                 f"{access.tensor} has the ranks [{', '.join(tensor.ranks)}] "
                 f"and the indices [{', '.join(map(str, access.indices))}] here, not one for each"
             )
+            hint = f"write one index for each: {access.tensor}[{', '.join(r.lower() for r in tensor.ranks)}]"
         if told:
             raise einsum.located(SpecError(told, hint=hint), access)
     if einsum.output.gathers and next(e for e in cascade.einsums if e.name == einsum.name) is not einsum:

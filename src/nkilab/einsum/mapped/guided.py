@@ -18,6 +18,7 @@ from ..plan.lower import lower
 from ..prove import proved
 from ..roofline import is_contraction
 from ..room import NoRoomError
+from ..sets import PlaceError
 from ..tree.nodes import Kernel
 from ..written.ranks import Ranks
 from .followed import Entry, Followed, parts_of
@@ -120,7 +121,7 @@ class Guide:
             if is_of_cascade(error):
                 raise
             # what is given may ask for what no nest covers; what ends otherwise is a fault of ours
-            self.faults += [reason(error)] if is_fault(error) else []
+            self.faults += [reason(error)] if is_fault(error) and not isinstance(error, PlaceError) else []
             self.problem = reason(error)
             return None
 

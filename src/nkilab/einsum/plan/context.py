@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from ...errors import NkilabError, SpecError, UnsupportedError
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.ast import Access, Cascade, Einsum, Kind, Scalar
 from ..tree import nodes
+from ..tree.along import strides
 from ..tree.expr import ZERO, Expr
 from ..tree.nodes import HBM, PSUM, SBUF, Buffer, Cut, Kernel, View, all_of
 from .build import Builder, Span, whole
@@ -226,11 +228,14 @@ class Context:
         assert not source.buffer.window, f"the rows of {einsum.reads[0]} overlap"
         base, read = source.buffer.root, einsum.accesses[0]
         name = self.build.fresh(f"{einsum.name.lower()}_view")
-        view = replace(base, name=name, shape=shape, base=base)
+        view = own = replace(base, name=name, shape=shape, base=base)
         if self.cascade.derived[einsum.name].kind is Kind.OVERLAP:
             steps = (tuple(i.coefficient(v) for i in read.affine) for v in einsum.output.variables)
             first = tuple(i.constant for i in read.affine)
-            view = replace(view, base=source.buffer, window=(*steps,), first=first)
+            view = replace(own, base=source.buffer, window=(*steps,), first=first)
+            # elements in the same order need no window
+            is_whole = not any(first) and prod(shape) == prod(self.cascade.shape(read.tensor))
+            view = own if is_whole and strides(view) == strides(own) else view
         with self.build.hoisted(0):
             self.build.allocated(view)
         self.storages[einsum.name] = [replace(in_hbm(view, len(shape)), depth=source.depth)]

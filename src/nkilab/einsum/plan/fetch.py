@@ -355,15 +355,17 @@ def _loaded_turned(ctx: Context, want: Want, storage: Storage) -> View:
     # whole blocks may come at once, what is left of them not
     pieces = [whole(many), whole(columns.most - many, expr(many))]
     for piece in pieces if ctx.lanes < many < columns.most else [Span(ZERO, columns.count, columns.most)]:
-        own = Want(want.access, {**want.spans, want.free: columns.tile(piece)}, want.part, want.free, storage)
+        # of one column, too, the place is that of the tensor
+        span = columns.tile(piece)
+        own = Want(want.access, {**want.spans, want.free: span}, want.part, want.free, storage)
 
         def place(rows: Span, block: Span, first: Expr = piece.start) -> View:
             return part_of(tile.buffer, rows.count, block.count, first + block.start)
 
         if want.rows.most <= ctx.lanes and turned_in_bulk(ctx, own, storage, place):
             continue
-        with ctx.build.pieces(want.free, own.columns, ctx.lanes) as block:
-            spans = {**own.spans, want.free: own.columns.tile(block)}
+        with ctx.build.pieces(want.free, span, ctx.lanes) as block:
+            spans = {**own.spans, want.free: span.tile(block)}
             straight = fetch(ctx, Want(want.access, spans, want.free, want.part, storage))
             turn(ctx, straight, columns_of(tile, piece.start + block.start, block.count), want.rows.most)
     return tile
