@@ -247,7 +247,7 @@ class _Errors:
     def off(self, operand: Any, grids: Mapping[str, Any], extents: list[int]) -> Any:
         """The bounds of an operand over a grid; none where an index that a tensor holds may be another."""
         if isinstance(operand, Scalar):
-            number = np.float64(self.values.number(operand))
+            number = np.float64(operand.at(self.cascade.scalars))
             return np.abs(np.float32(number) - number) if np.isfinite(number) else np.float64(0)
         if not isinstance(operand, Access):
             return np.float64(0)
