@@ -73,6 +73,11 @@ def points(view: View, counts: Mapping[str, Sequence[Expr]], prefix: str = "D") 
         d = f"{prefix}{axis}"
         if isinstance(i, At):
             held.append(f"{d} = {term(i.at)}")
+        elif i.each is not None:
+            whole, inner = (n.value for n in (i.count, i.each.count))
+            reach = f"{term(i.start)} + {i.step} * E{axis} + {i.each.step} * F{axis}"
+            limits = f"0 <= E{axis} < {whole} and 0 <= F{axis} < {inner}"
+            held.append(f"exists (E{axis}, F{axis}: {limits} and {d} = {reach})")
         elif i.step == 1:
             held += within(d, i.start, i.count, counts)
         else:

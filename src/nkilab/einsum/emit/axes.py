@@ -52,10 +52,11 @@ def axes_of(view: nodes.View) -> Iterator[tuple[Place, nodes.At | nodes.Cut]]:
 
 def parts_of(view: nodes.View, around: Around) -> list[Part]:
     """What a view leaves, in the order in which it is moved."""
+    cuts = [(axis, i) for axis, i in axes_of(view) if isinstance(i, nodes.Cut)]
     parts = [
-        Part(axis, i.count, i.step, chain(i, around) is None)
-        for axis, i in axes_of(view)
-        if isinstance(i, nodes.Cut)
+        Part(axis, i.count, i.step, chain(i, around) is None) if cut is i else Part(None, cut.count)
+        for axis, i in cuts
+        for cut in i.axes
     ]
 
     def folded(part: Part, rows: Whole) -> list[Part]:

@@ -44,8 +44,8 @@ class NeuronxccPrinter(Printer):
 
     def hbm(self, view: nodes.View) -> str:
         """A part of an HBM tensor: slices, or grids of indices where its axes lie otherwise."""
-        is_back = any(cut.step < 0 for cut in view.cuts)
-        if view.folded is not None or view.order or view.is_turned or view.buffer.window or is_back:
+        is_other = view.has_parts or any(cut.step < 0 for cut in view.cuts)
+        if view.folded or view.order or view.is_turned or view.buffer.window or is_other:
             return self.in_grids(view)
         if view.repeat is not None:
             counts = ", ".join(str(c.count) for c in view.cuts) or "1"
@@ -54,7 +54,9 @@ class NeuronxccPrinter(Printer):
 
     def in_grids(self, view: nodes.View) -> str:
         """A view whose axes come in another order, or one as blocks of partitions: grids of indices."""
-        whole = [(n, False) for n, i in enumerate(view.index) if isinstance(i, nodes.Cut)]
+        whole = [
+            (n, cut is not i) for n, i in enumerate(view.index) if isinstance(i, nodes.Cut) for cut in i.axes
+        ]
         axes = in_order(view, whole, lambda axis, _: [axis, (axis[0], True)], lambda _: (-1, False))
         count = max(len(axes), 2)
 
@@ -74,7 +76,8 @@ class NeuronxccPrinter(Printer):
                 parts.append(f"{start}{grid(rows, (axis, False))} + {rows} * {blocks}")
             else:
                 step = f"{index.step} * " if index.step != 1 else ""
-                parts.append(f"{start}{step}{grid(index.count, (axis, False))}")
+                inner = f" + {grid(index.each.count, (axis, True))}" if index.each else ""
+                parts.append(f"{start}{step}{grid(index.count, (axis, False))}{inner}")
         counts, window = ", ".join(str(c) for _, c in axes_of(view)), view.buffer.window
         name, is_repeated = self.base(view), any(number < 0 for number, _ in axes)
         if window:

@@ -26,7 +26,7 @@ class NkiPrinter(Printer):
     def hbm(self, view: View) -> str:
         """A part of an HBM tensor: slices, or an access pattern where it is turned or repeated."""
         is_plain = not (view.is_turned or view.folded or view.order or view.buffer.window)
-        is_plain &= all(cut.step > 0 for cut in view.cuts)
+        is_plain &= not view.has_parts and all(cut.step > 0 for cut in view.cuts)
         if is_plain and view.repeat is None:
             return self.view(view)
         pattern = ", ".join(f"[{step}, {count}]" for step, count in axes_of(view))

@@ -348,7 +348,7 @@ class _Names:
                 # what is left behind the first part, or the last positions
                 is_rest = (axis, i) in self.rests
                 start, count = (start, extent - start) if is_rest else (extent - count, count)
-            index.append(nodes.Cut(start, count, i.step))
+            index.append(nodes.Cut(start, count, i.step, i.each))
         repeat = None if view.repeat is None else self.repeated(view.repeat)
         order = tuple(n if isinstance(n, int) else self.repeated(n) for n in view.order)
         folded = view.folded

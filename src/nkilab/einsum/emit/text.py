@@ -200,7 +200,8 @@ class Printer(ABC):
 
     def any(self, view: nodes.View) -> str:
         """A part of a tensor."""
-        return self.view(view) if view.buffer.memory != nodes.HBM and not view.order else self.hbm(view)
+        is_plain = view.buffer.memory != nodes.HBM and not (view.order or view.has_parts)
+        return self.view(view) if is_plain else self.hbm(view)
 
     def keywords(self, **given: str) -> list[str]:
         """Keyword arguments."""

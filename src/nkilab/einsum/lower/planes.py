@@ -155,11 +155,12 @@ class PlaneNest(Nest):
     def axes_in(self, storage: Storage, access: Access) -> list[str]:
         """Variables along the free axes of a part of a tensor, in its order."""
         axes = (i for i, dim in zip(access.indices, storage.dims, strict=True) if dim == "free")
-        return [v for i in axes for v in i.variables if not self.spans[v].is_point]
+        outer_first = (v for i in axes for v in sorted(i.variables, key=lambda v: -i.coefficient(v)))
+        return [v for v in outer_first if not self.spans[v].is_point]
 
     def rows_in(self, storage: Storage, access: Access, spans: dict[str, Span]) -> View:
         """A part of a tile on chip, whose partitions are those of the nest."""
-        view = storage.view(positions(access, spans))
+        view = storage.view(positions(access, spans, is_apart=True))
         if storage.has_blocks:
             return view
         return replace(view, index=(Cut(ZERO, self.rows.count), *view.index[1:]))

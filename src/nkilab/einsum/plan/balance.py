@@ -175,6 +175,7 @@ def _pieces(statement: nodes.Statement, least: int) -> tuple[int, int, int]:
     # what is noted of a sum is noted of one statement
     if (
         tiles[0] in tiles[1:]
+        or any(v.has_parts for v in tiles)
         or any([c.count for c in own] != [c.count for c in cuts[0]] for own in cuts)
         or axis < 1
     ):

@@ -16,8 +16,10 @@ _versions = count()
 APART = (None, None)
 
 
-def position(index: Affine, spans: dict[str, Span]) -> At | Cut:
+def position(index: Affine, spans: dict[str, Span], is_apart: bool = False) -> At | Cut:
     """An affine index over spans, of which those that are no points go through neighbours together.
+
+    With `is_apart` two of them are an axis each, if the positions of one lie between those of the other.
 
     Raises:
         UnreachableError: if two variables leave positions between them out, or one runs backwards.
@@ -26,6 +28,10 @@ def position(index: Affine, spans: dict[str, Span]) -> At | Cut:
     for name, c in index.terms:
         start = start + spans[name].start * c
     wide = [(spans[name].count, c) for name, c in index.terms if not spans[name].is_point]
+    if len(wide) == 2 and is_apart:
+        (outer, step), (inner, c) = sorted(wide, key=lambda one: -one[1])
+        if c == 1 and outer.value and inner.value and step >= inner.value:
+            return Cut(start, outer, step, Cut(ZERO, inner))
     if len(wide) == 2:
         (outer, step), (inner, c) = sorted(wide, key=lambda one: -one[1])
         if inner.value and step == c * inner.value:
@@ -41,12 +47,12 @@ def counted(index: Affine, spans: dict[str, Span], part: str, free: str) -> tupl
     return start, index.coefficient(part), index.coefficient(free)
 
 
-def positions(access: Access, spans: dict[str, Span]) -> list[At | Cut]:
+def positions(access: Access, spans: dict[str, Span], is_apart: bool = False) -> list[At | Cut]:
     """All indices of an access over spans."""
     found = []
     for index in access.indices:
         assert isinstance(index, Affine)
-        found.append(position(index, spans))
+        found.append(position(index, spans, is_apart))
     return found
 
 
@@ -104,8 +110,8 @@ class Storage:
             if dim == "part":
                 first = self._partitions(index, local)
             elif dim == "free":
-                own = Cut(local, index.count, index.step // step) if isinstance(index, Cut) else At(local)
-                free.append(own)
+                is_cut = isinstance(index, Cut)
+                free.append(Cut(local, index.count, index.step // step, index.each) if is_cut else At(local))
         if not any(isinstance(i, Cut) for i in free):
             last = free.pop() if free else At(ZERO)
             assert isinstance(last, At)

@@ -39,6 +39,11 @@ class _Form:
     last: Einsum | None  # the Einsum that is the last state; None if nothing reads it
     gone: tuple[Einsum, ...]  # Einsums that nothing needs any more
 
+    @property
+    def is_levelled(self) -> bool:
+        """Whether what is summed decays by itself."""
+        return any({*e.reduced} & {*self.scan.operands[0].variables} for e in self.readers)
+
 
 def with_chunks(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade, every Einsum of which is needed, with recurrences in chunks where they can be."""
@@ -57,7 +62,8 @@ def _in_chunks(cascade: Cascade, form: _Form, partitions: int, delta: Delta | No
     assert form.scan.recurrence is not None
     turns = cascade.extent(form.scan.recurrence.variable, form.scan)
     most = min(partitions, turns, turns if delta is None else MOST_SOLVED)
-    length = max(n for n in range(1, most + 1) if turns % n == 0)
+    fits = (n for n in range(1, most + 1) if turns % n == 0)
+    length = max(n for n in fits if not form.is_levelled or n & (n - 1) == 0)
     return _Chunks(cascade, form, length, delta).cascade() if FEWEST_TURNS <= length < turns else cascade
 
 
@@ -98,10 +104,13 @@ def _form_of(scan: Einsum, cascade: Cascade) -> _Form | None:
     others = [e for e in cascade.einsums if {a.tensor for a in states} & {*e.reads}]
     readers = tuple(e for e in others if e not in kinds.values())
     summed = {v for e in readers for v in e.reduced}
-    is_read = all(_reads_sums(e, states, known.variable) for e in readers) and not summed & {*decay.variables}
+    is_read = all(_reads_sums(e, states, known.variable) for e in readers)
     factors, makers = _factors(added, known.variable, summed, cascade)
     keys = [bool(summed & {*f.variables}) for f in factors]
     if not readers or not is_read or len({*keys}) < 2:
+        return None
+    values = {v for f in factors if not summed & {*f.variables} for v in f.variables}
+    if summed & {*decay.variables} and not values - {*decay.variables, known.variable}:
         return None
     gone = (scan, *makers, *readers, *kinds.values())
     return _Form(scan, factors, readers, kinds.get("last"), gone)
@@ -164,7 +173,7 @@ class _Chunks:
 
     def add(
         self, hint: str, operands: Sequence[Operand], of: str = "", *, summed: Sequence[str] = (),
-        along: Sequence[str] = (), recurrence: Recurrence | None = None,
+        along: Sequence[str] = (), recurrence: Recurrence | None = None, into: Access | None = None,
     ) -> Access:  # fmt: skip
         """Add an Einsum of operands, whose result is a new tensor, to what a chunk computes, or before all.
 
@@ -175,13 +184,18 @@ class _Chunks:
         inner = [v for v in (self.row, self.column) if v in known]
         variables = [v for v in (self.chunk, *self.ranks) if v in known and v not in inner]
         variables = [*dict.fromkeys(variables), *inner]
-        name = self.added.unused(f"{self.scan.name}_{hint}")
-        self.added.tensors[name] = Tensor(name, tuple(self.ranks[v] for v in variables))
-        output = Access(name, plain(variables))
+        output = into or self.new(hint, variables)
         einsum = Einsum(output, tuple(operands), of, "add" if summed else "", recurrence=recurrence)
-        steps = self.body if self.chunk in einsum.variables else self.ahead
+        import os
+        steps = self.body if self.chunk in einsum.variables and not (os.environ.get("AHEAD") and hint in ("keys","queries","total","decayed")) else self.ahead
         steps.append(replace(einsum, place=self.scan.place))
         return output
+
+    def new(self, hint: str, variables: Sequence[str]) -> Access:
+        """An access of a new tensor by variables."""
+        name = self.added.unused(f"{self.scan.name}_{hint}")
+        self.added.tensors[name] = Tensor(name, tuple(self.ranks[v] for v in variables))
+        return Access(name, plain(variables))
 
     def early(self, last: Access) -> Access:
         """What was added last, computed before all chunks."""
@@ -244,9 +258,8 @@ class _Chunks:
         if self.row in decay.variables:
             # for all chunks at once, with the rows of a chunk side by side, as scans take them
             decay = self.early(self.add("rows", (decay,)))
-        ones = self.add("same", [Position(*plain([v])) for v in (self.row, self.column)], "equal")
         # of turns and turns there is much, which lies on chip for a chunk
-        left = self.add("decay", (decay, ones, Scalar()), recurrence=over)
+        left = self.add("decay", (decay, self.same, Scalar()), recurrence=over)
         if decay == Scalar(value=1.0):
             return left, None
         whole = (decay, Scalar(), Scalar(value=1.0))
@@ -266,20 +279,114 @@ class _Chunks:
         """What a reader has of each turn of a chunk, and of the state before it."""
         states = {a.tensor for e in self.form.gone if e.recurrence for a in [e.output]}
         (state,) = (a.tensor for a in reader.accesses if a.tensor in states)
-        left, whole = self.decays if state == self.scan.name else self.decays_before
         others = [o for o in reader.operands if getattr(o, "tensor", "") != state]
         query = self.placed(self.one("queries", others), self.row)
+        if self.form.is_levelled:
+            return self.levelled(reader, query, state == self.scan.name)
+        left, whole = self.decays if state == self.scan.name else self.decays_before
         key = self.placed(self.factors[0], self.column)
         score = self.add("scores", (query, key), "multiply", summed=reader.reduced)
         weight = self.add("weights", (score, left), "multiply")
         outer = self.add("outer", (query, self.state()), "multiply", summed=reader.reduced)
         return weight, outer if whole is None else self.add("decayed", (outer, whole), "multiply")
 
+    def levels(self) -> None:
+        pass
+
+    @cached_property
+    def same(self) -> Access:
+        """1 where a row is a column."""
+        return self.add("same", [Position(*plain([v])) for v in (self.row, self.column)], "equal")
+
+    @cached_property
+    def joins(self) -> Access:
+        """1 where blocks of 1, 2, 4, ... have a row, and the block before, the other half of one, a column.
+
+        A half m of block n, both counted from 0, has 4n + m as its place, in units of its length.
+        """
+        levels = (self.length - 1).bit_length()
+        ranks = {hint: self.added.rank(f"{self.turn.upper()}_{hint}", size)
+                 for hint, size in {"MIDDLE": self.length, "LEVEL": levels, "LEVELS": levels + 1}.items()}
+        self.ranks |= {rank.lower(): rank for rank in ranks.values()}
+        self.middle, self.level, self.size = (rank.lower() for rank in ranks.values())
+        doubled, row = Recurrence(self.level, op0="multiply", op1="add"), Position(*plain([self.row]))
+        half = self.add("half", (Scalar(value=2.0), Scalar(), Scalar(value=0.5)), recurrence=doubled)
+        sizes = (half, self.add("sizes", (half, half), "add"))
+        begins = [self.add("begins", (row, self.add("inside", (row, n), "mod")), "subtract") for n in sizes]
+        place = self.add("place", begins, "add")
+        return self.add("joins", (place, self.at(self.add("goal", (place, half), "add"), row=self.column)), "equal")
+
+    @cached_property
+    def totals(self) -> list[Operand]:
+        """Products of decays over blocks of 1, 2, 4, ... turns"""
+        self.joins
+        decay = self.placed(self.scan.operands[0], self.row)
+        every = [self.add("decay", (decay,)) if self.row in decay.variables else decay]
+        for n in range((self.length - 1).bit_length()):
+            rank = self.added.rank(f"{self.turn.upper()}_OF{2 << n}", self.length >> n + 1)
+            self.ranks[rank.lower()] = rank
+            pair = [self.block(every[-1], Affine(((rank.lower(), 2),), side)) for side in (0, 1)]
+            self.blocks.append(rank.lower())
+            every.append(self.add("total", pair, "multiply"))
+        return every
+
+    def block(self, operand: Operand, index: Affine) -> Operand:
+        own = {self.row, *self.blocks}
+        def changed(i: Affine) -> Affine:
+            inner = [v for v in i.variables if v in own]
+            return i.replaced({inner[0]: index}) if inner else i
+        return operand.with_indices(changed)
+
+    def stack(self, hint: str, operand: Operand, side: int) -> Access:
+        """An operand times what is left from the begin of its block, or at its end, of each size."""
+        totals = self.totals
+        known = {v for o in (operand, totals[0]) for v in o.variables} | {self.row}
+        variables = [v for v in (self.chunk, self.size, *self.ranks) if v in known or v == self.size]
+        variables = [*dict.fromkeys(v for v in variables if v != self.row), self.row]
+        stack = self.new(hint, variables)
+        steps = lambda n: {self.size: Affine(constant=n)}
+        at = lambda n: stack.with_indices(lambda i: i.replaced(steps(n)))
+        self.add(hint, (operand,), into=at(0))
+        for n, total in enumerate(totals[:-1]):
+            block, inside = self.blocks[n], f"{self.turn}_in{1 << n}"
+            if inside.upper() not in self.added.sizes:
+                self.added.sizes[inside.upper()] = 1 << n
+            for s in (0, 1):
+                index = Affine(((block, 2 << n), (inside, 1)), s << n)
+                to, of = self.block(at(n + 1), index), self.block(at(n), index)
+                other = self.block(total, Affine(((block, 2),), 1 - s))
+                self.add(hint, (of, other) if s != side else (of,), "multiply" if s != side else "", into=to)
+        return stack
+
+    blocks: list[str] = []
+
+    @cached_property
+    def keys(self) -> Access:
+        self.blocks = []
+        return self.stack("keys", self.placed(self.factors[0], self.row), 1)
+
+    def levelled(self, reader: Einsum, query: Operand, is_own: bool) -> tuple[Access, Access]:
+        keys = self.keys
+        if is_own:
+            key = self.placed(self.factors[0], self.row)
+            self.own = self.add("own", (query, key), "multiply", summed=reader.reduced)
+            query = self.add("decayed", (query, self.totals[0]), "multiply")
+        queries = self.stack("queries", query, 0)
+        score = self.add("scores", (self.at(queries, size=self.level), self.at(keys, size=self.level, row=self.column)), "multiply", summed=reader.reduced)
+        weight = self.add("weights", (score, self.joins), "multiply")
+        end = Affine(constant=len(self.blocks))
+        outer = self.add("outer", (self.at(queries, size=end), self.state()), "multiply", summed=reader.reduced)
+        if is_own:
+            value = self.placed(self.factors[1], self.row)
+            outer = self.add("sum", (outer, self.add("diagonal", (self.own, value), "multiply")), "add")
+        return weight, outer
+
     def read(self, reader: Einsum) -> None:
         """What a reader sums of a chunk: of its own turns, and of the state before it."""
         weight, outer = self.weighed(reader)
         value = self.solution or self.placed(self.factors[1], self.column)
-        inner = self.add("inner", (weight, value), "multiply", summed=(self.column,))
+        over = (self.column, *((self.level,) if self.form.is_levelled else ()))
+        inner = self.add("inner", (weight, value), "multiply", summed=over)
         output = self.placed(reader.output, self.row)
         assert isinstance(output, Access)
         total = replace(reader, output=output, operands=(inner, outer), map_op="add", reduce_op="", text="")
@@ -287,6 +394,13 @@ class _Chunks:
 
     def follow(self) -> None:
         """The state behind a chunk."""
+        if self.form.is_levelled:
+            key = self.at(self.keys, size=Affine(constant=len(self.blocks)), row=self.column)
+            total = self.block(self.totals[-1], Affine())
+            now = self.add("kept", (self.state(), total), "multiply")
+            more = self.add("added", (key, self.placed(self.factors[1], self.column)), "multiply", summed=(self.column,))
+            self.body.append(Einsum(self.state(1), (now, more), "add", place=self.scan.place))
+            return
         (left, whole), end = self.decays, Affine(constant=self.length - 1)
         factors, now = [self.placed(f, self.column) for f in self.factors], self.state()
         if whole is not None:
@@ -320,19 +434,8 @@ class _Chunks:
 
     def inverse(self, matrix: Access) -> Access:
         """That of 1 minus a matrix of which rows have what stands before them, in blocks of 1, 2, 4, ..."""
-        levels = (self.length - 1).bit_length()
-        sizes = {"MIDDLE": self.length, "LEVEL": levels, "SIZE": levels + 1}
-        ranks = {hint: self.added.rank(f"{self.turn.upper()}_{hint}", size) for hint, size in sizes.items()}
-        self.ranks |= {rank.lower(): rank for rank in ranks.values()}
-        self.middle, self.level, self.size = (rank.lower() for rank in ranks.values())
-        doubled = Recurrence(self.size, op0="multiply", op1="add")
-        sizes_ = self.add("sizes", (Scalar(value=2.0), Scalar(), Scalar(value=0.5)), recurrence=doubled)
-        row = Position(*plain([self.row]))
-        begin = self.add("begins", (row, self.add("inside", (row, sizes_), "mod")), "subtract")
-        same = self.add("blocks", (begin, self.at(begin, row=self.column)), "equal")
-        later = self.at(same, size=Affine(((self.level, 1),), 1))
-        joins = self.add("joins", (later, self.at(same, size=self.level)), "subtract")
-        parts, inverse = self.add("parts", (matrix, joins), "multiply"), self.at(same, size=Affine())
+        levels, joins = (self.length - 1).bit_length(), self.joins
+        parts, inverse = self.add("parts", (matrix, joins), "multiply"), self.same
         for n in range(levels):
             part = self.at(parts, level=Affine(constant=n))
             # rows of what is multiplied last need no others, so that nothing beyond float32 leaves its row

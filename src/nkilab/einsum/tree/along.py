@@ -43,7 +43,8 @@ def axes_of(view: View) -> list[tuple[Expr, Expr]]:
     """Step and count along each axis of a view, as it is turned, ordered, repeated or seen in blocks."""
     steps = strides(view.buffer)
     steps = [ZERO] * (len(view.index) - len(steps)) + steps
-    axes = [(s * i.step, i.count) for s, i in zip(steps, view.index, strict=True) if isinstance(i, Cut)]
+    own = [(s, i) for s, i in zip(steps, view.index, strict=True) if isinstance(i, Cut)]
+    axes = [(s * cut.step, cut.count) for s, i in own for cut in i.axes]
     # a number alone is repeated as a row of one
     axes = axes if axes or view.repeat is None else [(expr(1), expr(1))]
 
@@ -125,7 +126,7 @@ def floored(value: Expr, divisor: int) -> Expr:
 
 def seen(view: View) -> list[int | None]:
     """The axes of a view's index in the order of what a statement does; None for repetitions."""
-    axes: list[int | None] = [n for n, i in enumerate(view.index) if isinstance(i, Cut)]
+    axes: list[int | None] = [n for n, i in enumerate(view.index) if isinstance(i, Cut) for _ in i.axes]
     return in_order(view, axes, lambda axis, _: [axis, axis], lambda _: None)
 
 

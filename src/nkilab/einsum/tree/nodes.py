@@ -52,6 +52,12 @@ class Cut:
     start: Expr
     count: Expr
     step: int = 1
+    each: Cut | None = None  # positions from each of them on, which are an axis behind; on chip alone
+
+    @property
+    def axes(self) -> tuple[Cut, ...]:
+        """It, and what it has of each of its positions."""
+        return (self,) if self.each is None else (self, self.each)
 
 
 @dataclass(frozen=True)
@@ -78,9 +84,14 @@ class View:
     @property
     def cuts(self) -> tuple[Cut, ...]:
         """Axes that are left, in order; blocks of partitions count as one axis, where it lies."""
-        cuts = tuple(i for i in self.index if isinstance(i, Cut))
+        cuts = tuple(cut for i in self.index if isinstance(i, Cut) for cut in i.axes)
         ordered = (cuts[n] if isinstance(n, int) else Cut(ZERO, n, 0) for n in self.order)
         return cuts if self.folded is not None else tuple(ordered) or cuts
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether an axis of the buffer is seen as two."""
+        return any(isinstance(i, Cut) and i.each is not None for i in self.index)
 
 
 def columns_of(view: View, start: Expr, count: Expr) -> View:
