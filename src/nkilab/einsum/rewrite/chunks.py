@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..language.additions import Additions
-from ..language.ast import Cascade, Einsum, Iterate, Recurrence, Step, Tensor
+from ..language.ast import Cascade, Condition, Einsum, Iterate, Recurrence, Step, Tensor
 from ..language.indices import Access, Affine, Operand, Position, Scalar, plain
 from .decays import is_decay
 from .delta import Delta, delta_of
@@ -58,12 +58,14 @@ def with_chunks(cascade: Cascade, partitions: int) -> Cascade:
 
 
 def _in_chunks(cascade: Cascade, form: _Form, partitions: int, delta: Delta | None = None) -> Cascade:
-    """The cascade with a recurrence in chunks, if it has enough turns that many divide."""
+    """The cascade with a recurrence in chunks, if it has enough turns."""
     assert form.scan.recurrence is not None
     turns = cascade.extent(form.scan.recurrence.variable, form.scan)
     most = min(partitions, turns, turns if delta is None else MOST_SOLVED)
-    fits = (n for n in range(1, most + 1) if turns % n == 0)
-    length = max(n for n in fits if not form.is_levelled or n & (n - 1) == 0)
+    lengths = [n for n in range(1, most + 1) if not form.is_levelled or n & (n - 1) == 0]
+    length = max(n for n in lengths if turns % n == 0)
+    # the last chunk has fewer turns where none divide them into long ones
+    length = lengths[-1] if length * 2 <= lengths[-1] else length
     return _Chunks(cascade, form, length, delta).cascade() if FEWEST_TURNS <= length < turns else cascade
 
 
@@ -153,7 +155,8 @@ class _Chunks:
         self.added, self.scan = Additions(cascade), form.scan
         assert self.scan.recurrence is not None
         self.turn = self.scan.recurrence.variable
-        self.count = cascade.extent(self.turn, self.scan) // length
+        self.turns = cascade.extent(self.turn, self.scan)
+        self.count = -(-self.turns // length)
         sizes = {"CHUNK": self.count, "ROW": length, "COLUMN": length, "CHUNKS": self.count + 1}
         ranks = {hint: self.added.rank(f"{self.turn.upper()}_{hint}", size) for hint, size in sizes.items()}
         self.chunk, self.row, self.column, _ = (rank.lower() for rank in ranks.values())
@@ -164,7 +167,7 @@ class _Chunks:
         states = (ranks["CHUNKS"], *(self.ranks[v] for v in self.lanes))
         self.states = self.added.unused(f"{self.scan.name}_states")
         self.added.tensors[self.states] = Tensor(self.states, states)
-        self.ahead, self.body = list[Einsum](), list[Einsum]()
+        self.ahead, self.body, self.behind = list[Einsum](), list[Einsum](), list[Einsum]()
         self.solution: Operand | None = None
 
     def state(self, later: int = 0) -> Access:
@@ -174,6 +177,7 @@ class _Chunks:
     def add(
         self, hint: str, operands: Sequence[Operand], of: str = "", *, summed: Sequence[str] = (),
         along: Sequence[str] = (), recurrence: Recurrence | None = None, into: Access | None = None,
+        condition: Condition | None = None,
     ) -> Access:  # fmt: skip
         """Add an Einsum of operands, whose result is a new tensor, to what a chunk computes, or before all.
 
@@ -185,7 +189,7 @@ class _Chunks:
         variables = [v for v in (self.chunk, *self.ranks) if v in known and v not in inner]
         variables = [*dict.fromkeys(variables), *inner]
         output = into or self.new(hint, variables)
-        einsum = Einsum(output, tuple(operands), of, "add" if summed else "", recurrence=recurrence)
+        einsum = Einsum(output, tuple(operands), of, "add" if summed else "", condition, 1.0, recurrence=recurrence)
         import os
         steps = self.body if self.chunk in einsum.variables and not (os.environ.get("AHEAD") and hint in ("keys","queries","total","decayed")) else self.ahead
         steps.append(replace(einsum, place=self.scan.place))
@@ -226,6 +230,31 @@ class _Chunks:
         turn = Affine(((self.chunk, self.length), (place, 1)))
         return operand.with_indices(lambda i: turn if i.plain == self.turn else i)
 
+    def written(self, output: Access) -> Access:
+        """Where a chunk writes a result; of a last one with fewer turns, the result is a part of that."""
+        if self.count * self.length == self.turns:
+            own = output
+        else:
+            rank = self.ranks.setdefault("", self.added.rank(f"{self.turn.upper()}_ALL", self.count * self.length))
+            axes = zip(self.source.tensors[output.tensor].ranks, output.indices, strict=True)
+            ranks = tuple(rank if i.plain == self.turn else r for r, i in axes)
+            own = replace(output, tensor=self.added.unused(f"{output.tensor}_all"))
+            self.added.tensors[own.tensor] = Tensor(own.tensor, ranks)
+            self.behind.append(Einsum(output, (own,), place=self.scan.place))
+        placed = self.placed(own, self.row)
+        assert isinstance(placed, Access)
+        return placed
+
+    @cached_property
+    def decay(self) -> Operand:
+        """What a turn multiplies the state with: 1 behind the last."""
+        decay = self.placed(self.scan.operands[0], self.row)
+        if self.count * self.length == self.turns or self.form.last is None:
+            return decay
+        turn = Affine(((self.chunk, self.length), (self.row, 1)))
+        inside = Condition(turn, "<", Affine(constant=self.turns))
+        return self.add("inside", (decay,), along=(self.chunk, self.row), condition=inside)
+
     def at(self, operand: Operand, **places: Affine | str) -> Operand:
         """An operand at other rows or columns of the chunk."""
         new = {getattr(self, v): plain([i])[0] if isinstance(i, str) else i for v, i in places.items()}
@@ -241,7 +270,8 @@ class _Chunks:
         begun = Einsum(
             replace(self.state(), indices=(Affine(), *plain(self.lanes))), (self.scan.operands[2],)
         )
-        own: list[Step] = [*self.ahead, begun, Iterate(self.chunk, tuple(self.body), self.scan.place)]
+        chunks = Iterate(self.chunk, tuple(self.body), self.scan.place)
+        own: list[Step] = [*self.ahead, begun, chunks, *self.behind]
         if self.form.last is not None:
             end = replace(self.state(), indices=(Affine(constant=self.count), *plain(self.lanes)))
             own.append(replace(self.form.last, operands=(end,), recurrence=None, text=""))
@@ -254,7 +284,7 @@ class _Chunks:
     @cached_property
     def decays(self) -> tuple[Access, Access | None]:
         """How much of a turn is left at a later one, and of the state before, if not all."""
-        decay, over = self.placed(self.scan.operands[0], self.row), self.along_rows("scan")
+        decay, over = self.decay, self.along_rows("scan")
         if self.row in decay.variables:
             # for all chunks at once, with the rows of a chunk side by side, as scans take them
             decay = self.early(self.add("rows", (decay,)))
@@ -320,7 +350,7 @@ class _Chunks:
     def totals(self) -> list[Operand]:
         """Products of decays over blocks of 1, 2, 4, ... turns"""
         self.joins
-        decay = self.placed(self.scan.operands[0], self.row)
+        decay = self.decay
         every = [self.add("decay", (decay,)) if self.row in decay.variables else decay]
         for n in range((self.length - 1).bit_length()):
             rank = self.added.rank(f"{self.turn.upper()}_OF{2 << n}", self.length >> n + 1)
@@ -387,9 +417,7 @@ class _Chunks:
         value = self.solution or self.placed(self.factors[1], self.column)
         over = (self.column, *((self.level,) if self.form.is_levelled else ()))
         inner = self.add("inner", (weight, value), "multiply", summed=over)
-        output = self.placed(reader.output, self.row)
-        assert isinstance(output, Access)
-        total = replace(reader, output=output, operands=(inner, outer), map_op="add", reduce_op="", text="")
+        total = replace(reader, output=self.written(reader.output), operands=(inner, outer), map_op="add", reduce_op="", text="")
         self.body.append(total)
 
     def follow(self) -> None:
@@ -428,8 +456,7 @@ class _Chunks:
         value = self.at(results[delta.chain[-1].name], row=self.column)
         solution = self.add("solution", (inverse, value), "multiply", summed=(self.column,))
         self.solution = self.at(self.finite(solution), row=self.column)
-        output = self.placed(delta.chain[-1].output, self.row)
-        assert isinstance(output, Access)
+        output = self.written(delta.chain[-1].output)
         self.body.append(Einsum(output, (solution,), place=self.scan.place))
 
     def inverse(self, matrix: Access) -> Access:
