@@ -64,9 +64,7 @@ def planes_for(ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span]) 
     shortest = sorted(indices, key=lambda i: sum(not spans[v].is_point for v in i.variables))
     reduced = {v for e in einsums for v in e.reduced}
     apart = [i for a in accesses for i in a.affine if _is_apart(ctx, a, i, spans)]
-    ways = {
-        _single([i for i in order if i not in apart], spans, reduced) for order in (indices, shortest)
-    }
+    ways = {_single([i for i in order if i not in apart], spans, reduced) for order in (indices, shortest)}
     sides = [v for v in wide if not any(v in i.variables for i in apart)]
     options = (_planes(ctx, einsums, spans, p, single) for single in sorted(ways, key=sorted) for p in sides)
     return min((p for p in options if p is not None), key=lambda p: p.cost_ns, default=None)

@@ -8,11 +8,13 @@ product of a over the turns of a chunk behind j up to l, 0 before j, and E[l] th
 where Z is the state before the chunk, and that behind it is E[last] Z + sum over j of D[last, j] k[j] v[j].
 D and E are scans of their own, D[l] = a[l] D[l-1] + (l = j): nothing is divided, and a may be 0. Products are
 distributed over sums, which is all that both forms differ by. What reads S[t-1] has those of the turn before.
+Where a has what q and k share too, `levels.py` has products of both with what is left. A last chunk may have
+fewer turns: beyond them are zeros, and a state that nothing changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,6 +23,7 @@ from ..language.ast import Cascade, Condition, Einsum, Iterate, Recurrence, Step
 from ..language.indices import Access, Affine, Operand, Position, Scalar, plain
 from .decays import is_decay
 from .delta import Delta, delta_of
+from .levels import Kept, Levels, at
 
 # turns of a chunk at least
 FEWEST_TURNS = 16
@@ -66,7 +69,7 @@ def _in_chunks(cascade: Cascade, form: _Form, partitions: int, delta: Delta | No
     length = max(n for n in lengths if turns % n == 0)
     # the last chunk has fewer turns where none divide them into long ones
     length = lengths[-1] if length * 2 <= lengths[-1] else length
-    return _Chunks(cascade, form, length, delta).cascade() if FEWEST_TURNS <= length < turns else cascade
+    return Chunks(cascade, form, length, delta).cascade() if FEWEST_TURNS <= length < turns else cascade
 
 
 def _delta_form(block: Iterate, cascade: Cascade) -> tuple[Delta, _Form] | None:
@@ -147,7 +150,7 @@ def _reads_sums(einsum: Einsum, states: Sequence[Access], turn: str) -> bool:
     return is_own and einsum.map_op == "multiply" and einsum.reduce_op == "add" and _multiplies(others, turn)
 
 
-class _Chunks:
+class Chunks:
     """Writes one recurrence in chunks."""
 
     def __init__(self, cascade: Cascade, form: _Form, length: int, delta: Delta | None) -> None:
@@ -157,27 +160,36 @@ class _Chunks:
         self.turn = self.scan.recurrence.variable
         self.turns = cascade.extent(self.turn, self.scan)
         self.count = -(-self.turns // length)
-        sizes = {"CHUNK": self.count, "ROW": length, "COLUMN": length, "CHUNKS": self.count + 1}
-        ranks = {hint: self.added.rank(f"{self.turn.upper()}_{hint}", size) for hint, size in sizes.items()}
-        self.chunk, self.row, self.column, _ = (rank.lower() for rank in ranks.values())
-        self.ranks = {
-            v: self.added.rank_of(v, e) for e in cascade.einsums if e in form.gone for v in e.variables
-        } | {rank.lower(): rank for rank in ranks.values()}
+        every = ((v, e) for e in cascade.einsums if e in form.gone for v in e.variables)
+        self.ranks = {v: self.added.rank_of(v, e) for v, e in every}
+        self.chunk = self.variable("CHUNK", self.count)
+        self.row, self.column = self.variable("ROW", length), self.variable("COLUMN", length)
         self.lanes = [v for v in self.scan.output.variables if v != self.turn]
-        states = (ranks["CHUNKS"], *(self.ranks[v] for v in self.lanes))
-        self.states = self.added.unused(f"{self.scan.name}_states")
-        self.added.tensors[self.states] = Tensor(self.states, states)
+        states = self.new("states", (self.variable("CHUNKS", self.count + 1), *self.lanes), in_order=True)
+        self.states = replace(states, indices=(*plain([self.chunk]), *plain(self.lanes)))
         self.ahead, self.body, self.behind = list[Einsum](), list[Einsum](), list[Einsum]()
         self.solution: Operand | None = None
+        self.levels = Levels(self)
 
-    def state(self, later: int = 0) -> Access:
-        """The state before a chunk, or one later."""
-        return Access(self.states, (Affine(((self.chunk, 1),), later), *plain(self.lanes)))
+    def variable(self, hint: str, size: int) -> str:
+        """The variable of a new rank."""
+        rank = self.added.rank(f"{self.turn.upper()}_{hint}", size)
+        self.ranks[rank.lower()] = rank
+        return rank.lower()
+
+    def new(self, hint: str, variables: Collection[str], in_order: bool = False) -> Access:
+        """An access of a new tensor by variables, rows and columns last unless they are in order."""
+        inner = [v for v in (self.row, self.column) if v in variables]
+        outer = [v for v in (self.chunk, *self.ranks) if v in variables and v not in inner]
+        order = [*variables] if in_order else [*dict.fromkeys(outer), *inner]
+        name = self.added.unused(f"{self.scan.name}_{hint}")
+        self.added.tensors[name] = Tensor(name, tuple(self.ranks[v] for v in order))
+        return Access(name, plain(order))
 
     def add(
         self, hint: str, operands: Sequence[Operand], of: str = "", *, summed: Sequence[str] = (),
-        along: Sequence[str] = (), recurrence: Recurrence | None = None, into: Access | None = None,
-        condition: Condition | None = None,
+        along: Sequence[str] = (), recurrence: Recurrence | None = None, condition: Condition | None = None,
+        into: Access | None = None,
     ) -> Access:  # fmt: skip
         """Add an Einsum of operands, whose result is a new tensor, to what a chunk computes, or before all.
 
@@ -185,23 +197,14 @@ class _Chunks:
         """
         known = {v for o in operands for v in o.variables if v not in summed} | {*along}
         known |= {recurrence.variable} if recurrence is not None else set()
-        inner = [v for v in (self.row, self.column) if v in known]
-        variables = [v for v in (self.chunk, *self.ranks) if v in known and v not in inner]
-        variables = [*dict.fromkeys(variables), *inner]
-        output = into or self.new(hint, variables)
-        einsum = Einsum(output, tuple(operands), of, "add" if summed else "", condition, 1.0, recurrence=recurrence)
-        import os
-        steps = self.body if self.chunk in einsum.variables and not (os.environ.get("AHEAD") and hint in ("keys","queries","total","decayed")) else self.ahead
+        output = self.new(hint, known) if into is None else into
+        reduce_op = "add" if summed else ""
+        einsum = Einsum(output, tuple(operands), of, reduce_op, condition, 1.0, recurrence=recurrence)
+        steps = self.body if self.chunk in einsum.variables else self.ahead
         steps.append(replace(einsum, place=self.scan.place))
         return output
 
-    def new(self, hint: str, variables: Sequence[str]) -> Access:
-        """An access of a new tensor by variables."""
-        name = self.added.unused(f"{self.scan.name}_{hint}")
-        self.added.tensors[name] = Tensor(name, tuple(self.ranks[v] for v in variables))
-        return Access(name, plain(variables))
-
-    def early(self, last: Access) -> Access:
+    def early(self, last: Operand) -> Operand:
         """What was added last, computed before all chunks."""
         own = [e for e in self.body[-1:] if e.output == last]
         self.ahead += own
@@ -227,38 +230,42 @@ class _Chunks:
 
     def placed(self, operand: Operand, place: str) -> Operand:
         """An operand at a place of the chunk instead of at a turn."""
-        turn = Affine(((self.chunk, self.length), (place, 1)))
-        return operand.with_indices(lambda i: turn if i.plain == self.turn else i)
+        return at(operand, self.turn, Affine(((self.chunk, self.length), (place, 1))))
+
+    def in_columns(self, operand: Kept) -> Kept:
+        """An operand at the column instead of at the row."""
+        return at(operand, self.row, *plain([self.column]))
 
     def written(self, output: Access) -> Access:
-        """Where a chunk writes a result; of a last one with fewer turns, the result is a part of that."""
-        if self.count * self.length == self.turns:
-            own = output
-        else:
-            rank = self.ranks.setdefault("", self.added.rank(f"{self.turn.upper()}_ALL", self.count * self.length))
-            axes = zip(self.source.tensors[output.tensor].ranks, output.indices, strict=True)
-            ranks = tuple(rank if i.plain == self.turn else r for r, i in axes)
-            own = replace(output, tensor=self.added.unused(f"{output.tensor}_all"))
-            self.added.tensors[own.tensor] = Tensor(own.tensor, ranks)
+        """Where chunks write a result; it is a part of that where the last has fewer turns."""
+        own = output
+        if self.is_ragged:
+            every = self.variable("ALL", self.count * self.length)
+            variables = [every if v == self.turn else v for v in output.variables]
+            whole = self.new(f"{output.tensor}_all", variables, in_order=True)
+            own = at(whole, every, *plain([self.turn]))
             self.behind.append(Einsum(output, (own,), place=self.scan.place))
         placed = self.placed(own, self.row)
         assert isinstance(placed, Access)
         return placed
 
+    @property
+    def is_ragged(self) -> bool:
+        """Whether the last chunk has fewer turns than the others."""
+        return self.count * self.length > self.turns
+
     @cached_property
     def decay(self) -> Operand:
-        """What a turn multiplies the state with: 1 behind the last."""
+        """What turns multiply the state with, 1 beyond the last one; the rows of a chunk side by side."""
         decay = self.placed(self.scan.operands[0], self.row)
-        if self.count * self.length == self.turns or self.form.last is None:
-            return decay
-        turn = Affine(((self.chunk, self.length), (self.row, 1)))
-        inside = Condition(turn, "<", Affine(constant=self.turns))
-        return self.add("inside", (decay,), along=(self.chunk, self.row), condition=inside)
-
-    def at(self, operand: Operand, **places: Affine | str) -> Operand:
-        """An operand at other rows or columns of the chunk."""
-        new = {getattr(self, v): plain([i])[0] if isinstance(i, str) else i for v, i in places.items()}
-        return operand.with_indices(lambda i: i.replaced(new))
+        if self.is_ragged and self.form.last is not None:
+            turn = Affine(((self.chunk, self.length), (self.row, 1)))
+            inside = Condition(turn, "<", Affine(constant=self.turns))
+            decay = self.add("rows", (decay,), along=(self.chunk, self.row), condition=inside)
+        elif self.row in decay.variables:
+            decay = self.add("rows", (decay,))
+        # for all chunks at once, as scans take them
+        return decay if self.form.is_levelled else self.early(decay)
 
     def cascade(self) -> Cascade:
         """The cascade with the recurrence in chunks."""
@@ -267,13 +274,11 @@ class _Chunks:
         for reader in self.form.readers:
             self.read(reader)
         self.follow()
-        begun = Einsum(
-            replace(self.state(), indices=(Affine(), *plain(self.lanes))), (self.scan.operands[2],)
-        )
+        begun = Einsum(at(self.states, self.chunk, Affine()), (self.scan.operands[2],))
         chunks = Iterate(self.chunk, tuple(self.body), self.scan.place)
         own: list[Step] = [*self.ahead, begun, chunks, *self.behind]
         if self.form.last is not None:
-            end = replace(self.state(), indices=(Affine(constant=self.count), *plain(self.lanes)))
+            end = at(self.states, self.chunk, Affine(constant=self.count))
             own.append(replace(self.form.last, operands=(end,), recurrence=None, text=""))
         place = (self.scan, *self.form.readers)[-1]
         steps: list[Step] = []
@@ -282,21 +287,23 @@ class _Chunks:
         return self.added.applied(tuple(steps))
 
     @cached_property
-    def decays(self) -> tuple[Access, Access | None]:
+    def same(self) -> Access:
+        """1 where the row is the column."""
+        return self.add("same", [Position(*plain([v])) for v in (self.row, self.column)], "equal")
+
+    @cached_property
+    def decays(self) -> tuple[Access, Operand | None]:
         """How much of a turn is left at a later one, and of the state before, if not all."""
-        decay, over = self.decay, self.along_rows("scan")
-        if self.row in decay.variables:
-            # for all chunks at once, with the rows of a chunk side by side, as scans take them
-            decay = self.early(self.add("rows", (decay,)))
+        over = self.along_rows("scan")
         # of turns and turns there is much, which lies on chip for a chunk
-        left = self.add("decay", (decay, self.same, Scalar()), recurrence=over)
-        if decay == Scalar(value=1.0):
+        left = self.add("decay", (self.decay, self.same, Scalar()), recurrence=over)
+        if self.decay == Scalar(value=1.0):
             return left, None
-        whole = (decay, Scalar(), Scalar(value=1.0))
+        whole = (self.decay, Scalar(), Scalar(value=1.0))
         return left, self.early(self.add("whole", whole, recurrence=over))
 
     @cached_property
-    def decays_before(self) -> tuple[Access, Access | None]:
+    def decays_before(self) -> tuple[Access, Operand | None]:
         """The same for what reads the state of the turn before."""
         (left, whole), over = self.decays, self.along_rows("before")
         before = self.add("decay_before", (left, Scalar()), recurrence=over)
@@ -310,137 +317,46 @@ class _Chunks:
         states = {a.tensor for e in self.form.gone if e.recurrence for a in [e.output]}
         (state,) = (a.tensor for a in reader.accesses if a.tensor in states)
         others = [o for o in reader.operands if getattr(o, "tensor", "") != state]
-        query = self.placed(self.one("queries", others), self.row)
+        query, is_own = self.placed(self.one("queries", others), self.row), state == self.scan.name
         if self.form.is_levelled:
-            return self.levelled(reader, query, state == self.scan.name)
-        left, whole = self.decays if state == self.scan.name else self.decays_before
+            return self.levels.weighed(reader, query, is_own)
+        left, whole = self.decays if is_own else self.decays_before
         key = self.placed(self.factors[0], self.column)
         score = self.add("scores", (query, key), "multiply", summed=reader.reduced)
         weight = self.add("weights", (score, left), "multiply")
-        outer = self.add("outer", (query, self.state()), "multiply", summed=reader.reduced)
+        outer = self.add("outer", (query, self.states), "multiply", summed=reader.reduced)
         return weight, outer if whole is None else self.add("decayed", (outer, whole), "multiply")
-
-    def levels(self) -> None:
-        pass
-
-    @cached_property
-    def same(self) -> Access:
-        """1 where a row is a column."""
-        return self.add("same", [Position(*plain([v])) for v in (self.row, self.column)], "equal")
-
-    @cached_property
-    def joins(self) -> Access:
-        """1 where blocks of 1, 2, 4, ... have a row, and the block before, the other half of one, a column.
-
-        A half m of block n, both counted from 0, has 4n + m as its place, in units of its length.
-        """
-        levels = (self.length - 1).bit_length()
-        ranks = {hint: self.added.rank(f"{self.turn.upper()}_{hint}", size)
-                 for hint, size in {"MIDDLE": self.length, "LEVEL": levels, "LEVELS": levels + 1}.items()}
-        self.ranks |= {rank.lower(): rank for rank in ranks.values()}
-        self.middle, self.level, self.size = (rank.lower() for rank in ranks.values())
-        doubled, row = Recurrence(self.level, op0="multiply", op1="add"), Position(*plain([self.row]))
-        half = self.add("half", (Scalar(value=2.0), Scalar(), Scalar(value=0.5)), recurrence=doubled)
-        sizes = (half, self.add("sizes", (half, half), "add"))
-        begins = [self.add("begins", (row, self.add("inside", (row, n), "mod")), "subtract") for n in sizes]
-        place = self.add("place", begins, "add")
-        return self.add("joins", (place, self.at(self.add("goal", (place, half), "add"), row=self.column)), "equal")
-
-    @cached_property
-    def totals(self) -> list[Operand]:
-        """Products of decays over blocks of 1, 2, 4, ... turns"""
-        self.joins
-        decay = self.decay
-        every = [self.add("decay", (decay,)) if self.row in decay.variables else decay]
-        for n in range((self.length - 1).bit_length()):
-            rank = self.added.rank(f"{self.turn.upper()}_OF{2 << n}", self.length >> n + 1)
-            self.ranks[rank.lower()] = rank
-            pair = [self.block(every[-1], Affine(((rank.lower(), 2),), side)) for side in (0, 1)]
-            self.blocks.append(rank.lower())
-            every.append(self.add("total", pair, "multiply"))
-        return every
-
-    def block(self, operand: Operand, index: Affine) -> Operand:
-        own = {self.row, *self.blocks}
-        def changed(i: Affine) -> Affine:
-            inner = [v for v in i.variables if v in own]
-            return i.replaced({inner[0]: index}) if inner else i
-        return operand.with_indices(changed)
-
-    def stack(self, hint: str, operand: Operand, side: int) -> Access:
-        """An operand times what is left from the begin of its block, or at its end, of each size."""
-        totals = self.totals
-        known = {v for o in (operand, totals[0]) for v in o.variables} | {self.row}
-        variables = [v for v in (self.chunk, self.size, *self.ranks) if v in known or v == self.size]
-        variables = [*dict.fromkeys(v for v in variables if v != self.row), self.row]
-        stack = self.new(hint, variables)
-        steps = lambda n: {self.size: Affine(constant=n)}
-        at = lambda n: stack.with_indices(lambda i: i.replaced(steps(n)))
-        self.add(hint, (operand,), into=at(0))
-        for n, total in enumerate(totals[:-1]):
-            block, inside = self.blocks[n], f"{self.turn}_in{1 << n}"
-            if inside.upper() not in self.added.sizes:
-                self.added.sizes[inside.upper()] = 1 << n
-            for s in (0, 1):
-                index = Affine(((block, 2 << n), (inside, 1)), s << n)
-                to, of = self.block(at(n + 1), index), self.block(at(n), index)
-                other = self.block(total, Affine(((block, 2),), 1 - s))
-                self.add(hint, (of, other) if s != side else (of,), "multiply" if s != side else "", into=to)
-        return stack
-
-    blocks: list[str] = []
-
-    @cached_property
-    def keys(self) -> Access:
-        self.blocks = []
-        return self.stack("keys", self.placed(self.factors[0], self.row), 1)
-
-    def levelled(self, reader: Einsum, query: Operand, is_own: bool) -> tuple[Access, Access]:
-        keys = self.keys
-        if is_own:
-            key = self.placed(self.factors[0], self.row)
-            self.own = self.add("own", (query, key), "multiply", summed=reader.reduced)
-            query = self.add("decayed", (query, self.totals[0]), "multiply")
-        queries = self.stack("queries", query, 0)
-        score = self.add("scores", (self.at(queries, size=self.level), self.at(keys, size=self.level, row=self.column)), "multiply", summed=reader.reduced)
-        weight = self.add("weights", (score, self.joins), "multiply")
-        end = Affine(constant=len(self.blocks))
-        outer = self.add("outer", (self.at(queries, size=end), self.state()), "multiply", summed=reader.reduced)
-        if is_own:
-            value = self.placed(self.factors[1], self.row)
-            outer = self.add("sum", (outer, self.add("diagonal", (self.own, value), "multiply")), "add")
-        return weight, outer
 
     def read(self, reader: Einsum) -> None:
         """What a reader sums of a chunk: of its own turns, and of the state before it."""
         weight, outer = self.weighed(reader)
         value = self.solution or self.placed(self.factors[1], self.column)
-        over = (self.column, *((self.level,) if self.form.is_levelled else ()))
+        over = [v for v in (self.levels.level, self.column) if v in weight.variables]
         inner = self.add("inner", (weight, value), "multiply", summed=over)
-        total = replace(reader, output=self.written(reader.output), operands=(inner, outer), map_op="add", reduce_op="", text="")
+        output = self.written(reader.output)
+        total = replace(reader, output=output, operands=(inner, outer), map_op="add", reduce_op="", text="")
         self.body.append(total)
+
+    @property
+    def end(self) -> tuple[Operand, Operand | None]:
+        """What is left of keys, and of the state before, at the end of a chunk."""
+        (left, whole), end = self.decays, Affine(constant=self.length - 1)
+        key = self.placed(self.factors[0], self.column)
+        if whole is None:
+            return key, None
+        key, last = self.add("scaled", (key, at(left, self.row, end)), "multiply"), at(whole, self.row, end)
+        keys = [v for v in self.lanes if v in key.variables]
+        # before all chunks, as there is no time for it between one and the next
+        return key, self.early(self.add("end", (last,), along=keys)) if last.variables else last
 
     def follow(self) -> None:
         """The state behind a chunk."""
-        if self.form.is_levelled:
-            key = self.at(self.keys, size=Affine(constant=len(self.blocks)), row=self.column)
-            total = self.block(self.totals[-1], Affine())
-            now = self.add("kept", (self.state(), total), "multiply")
-            more = self.add("added", (key, self.placed(self.factors[1], self.column)), "multiply", summed=(self.column,))
-            self.body.append(Einsum(self.state(1), (now, more), "add", place=self.scan.place))
-            return
-        (left, whole), end = self.decays, Affine(constant=self.length - 1)
-        factors, now = [self.placed(f, self.column) for f in self.factors], self.state()
-        if whole is not None:
-            factors[0] = self.add("scaled", (factors[0], self.at(left, row=end)), "multiply")
-            last = self.at(whole, row=end)
-            if last.variables:
-                # before all chunks, as there is no time for it between one and the next
-                keys = [v for v in self.lanes if v in factors[0].variables]
-                last = self.early(self.add("end", (last,), along=keys))
-            now = self.add("kept", (now, last), "multiply")
-        more = self.add("added", factors, "multiply", summed=(self.column,))
-        self.body.append(Einsum(self.state(1), (now, more), "add", place=self.scan.place))
+        key, last = self.levels.end if self.form.is_levelled else self.end
+        now = self.states if last is None else self.add("kept", (self.states, last), "multiply")
+        value = self.placed(self.factors[1], self.column)
+        more = self.add("added", (key, value), "multiply", summed=(self.column,))
+        behind = at(self.states, self.chunk, Affine(((self.chunk, 1),), 1))
+        self.body.append(Einsum(behind, (now, more), "add", place=self.scan.place))
 
     def solve(self, delta: Delta) -> None:
         """What turns add that is linear in what those before them add."""
@@ -452,31 +368,11 @@ class _Chunks:
             ]
             results[einsum.name] = self.add(einsum.name, operands, einsum.map_op)
         slope = [self.placed(f, self.row) for f in delta.slope]
-        inverse = self.inverse(self.add("joined", (weight, *slope), "multiply"))
-        value = self.at(results[delta.chain[-1].name], row=self.column)
+        inverse = self.levels.inverse(self.add("joined", (weight, *slope), "multiply"))
+        value = self.in_columns(results[delta.chain[-1].name])
         solution = self.add("solution", (inverse, value), "multiply", summed=(self.column,))
-        self.solution = self.at(self.finite(solution), row=self.column)
-        output = self.written(delta.chain[-1].output)
-        self.body.append(Einsum(output, (solution,), place=self.scan.place))
-
-    def inverse(self, matrix: Access) -> Access:
-        """That of 1 minus a matrix of which rows have what stands before them, in blocks of 1, 2, 4, ..."""
-        levels, joins = (self.length - 1).bit_length(), self.joins
-        parts, inverse = self.add("parts", (matrix, joins), "multiply"), self.same
-        for n in range(levels):
-            part = self.at(parts, level=Affine(constant=n))
-            # rows of what is multiplied last need no others, so that nothing beyond float32 leaves its row
-            if n:
-                inverse = self.finite(inverse)
-                part = self.product(self.product(inverse, part), inverse)
-            inverse = self.add("inverse", (inverse, part), "add")
-        assert isinstance(inverse, Access)
-        return inverse
-
-    def product(self, left: Operand, right: Operand) -> Access:
-        """The product of two matrices of rows and columns."""
-        factors = (self.at(left, column=self.middle), self.at(right, row=self.middle))
-        return self.add("product", factors, "multiply", summed=(self.middle,))
+        self.solution = self.in_columns(self.finite(solution))
+        self.body.append(Einsum(self.written(delta.chain[-1].output), (solution,), place=self.scan.place))
 
     def finite(self, matrix: Operand) -> Access:
         """A matrix with 0 for what is beyond float32, which no 0 of another matrix would make 0."""

@@ -1,0 +1,128 @@
+"""Blocks of 1, 2, 4, ... turns of a chunk, each two halves: in one of them, and there alone, two turns meet.
+
+Where each key decays by itself, what is left of a turn at a later one is what is left of it at the middle of that
+block, times what is left of the middle at the later one. So one product for each size of blocks has all pairs of
+turns. From size to size keys of a left half and queries of a right half decay by all of the other half: nothing
+is divided, and decays may be 0. Those of all sizes are read as of the turn before: q S[t] is q a S[t-1] + q k v.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from ..language.ast import Einsum, Recurrence
+from ..language.indices import Access, Affine, Operand, Position, Scalar, plain
+
+if TYPE_CHECKING:
+    from .chunks import Chunks
+
+Kept = TypeVar("Kept", bound=Operand)
+
+
+class Levels:
+    """The blocks of all sizes of a chunk."""
+
+    def __init__(self, chunks: Chunks) -> None:
+        self.chunks, self.count = chunks, (chunks.length - 1).bit_length()
+        self.level = chunks.variable("LEVEL", self.count)
+
+    @cached_property
+    def joins(self) -> Access:
+        """1 where a row lies in the right half of a block that has the column in its left half.
+
+        A half m of block n, both counted from 0, has 4n + m as its place, in units of its length.
+        """
+        add, row = self.chunks.add, Position(*plain([self.chunks.row]))
+        doubled = Recurrence(self.level, op0="multiply", op1="add")
+        half = add("half", (Scalar(value=2.0), Scalar(), Scalar(value=0.5)), recurrence=doubled)
+        sizes = (half, add("sizes", (half, half), "add"))
+        begins = [add("begins", (row, add("inside", (row, n), "mod")), "subtract") for n in sizes]
+        place = add("place", begins, "add")
+        goal = self.chunks.in_columns(add("goal", (place, half), "add"))
+        return add("joins", (place, goal), "equal")
+
+    @cached_property
+    def blocks(self) -> list[tuple[Operand, str]]:
+        """What is left of a state behind blocks of each size, with the variable that counts these."""
+        every = [(self.chunks.decay, self.chunks.row)]
+        for n in range(1, self.count + 1):
+            block = self.chunks.variable(f"BLOCK{n}", self.chunks.length >> n)
+            halves = [at(*every[-1], Affine(((block, 2),), half)) for half in (0, 1)]
+            every.append((self.chunks.add("total", halves, "multiply"), block))
+        return every
+
+    def scaled(self, hint: str, operand: Operand, side: int) -> list[Access]:
+        """An operand, and it with what is left in its half of blocks of each size up to all of the chunk.
+
+        Args:
+            hint: of its name.
+            operand: at the row.
+            side: the half that decays from the middle on, 0 towards the left or 1 towards the right.
+        """
+        chunks, sizes = self.chunks, self.chunks.variable("SIZE", self.count + 1)
+        stack = chunks.new(hint, {*operand.variables, *self.blocks[0][0].variables, chunks.row, sizes})
+        levels = [at(stack, sizes, Affine(constant=n)) for n in range(self.count + 1)]
+        chunks.add(hint, (operand,), into=levels[0])
+        for n, (one, more) in enumerate(zip(levels, levels[1:], strict=False)):
+            inside = chunks.variable(f"INSIDE{n}", 1 << n)
+            total, block = self.blocks[n][0], self.blocks[n + 1][1]
+            for half in (0, 1):
+                place = Affine(((block, 2 << n), (inside, 1)), half << n)
+                own, into = at(one, chunks.row, place), at(more, chunks.row, place)
+                other = at(total, self.blocks[n][1], Affine(((block, 2),), 1 - half))
+                factors = (own, other) if half == side else (own,)
+                chunks.add(hint, factors, "multiply" if half == side else "", into=into)
+        return [at(stack, sizes, plain([self.level])[0]), levels[-1]]
+
+    @cached_property
+    def keys(self) -> list[Access]:
+        """Keys of all levels, and at the end of the chunk."""
+        return self.scaled("keys", self.chunks.placed(self.chunks.factors[0], self.chunks.row), 0)
+
+    def weighed(self, reader: Einsum, query: Operand, is_own: bool) -> tuple[Access, Access]:
+        """What a reader has of each turn of a chunk at each level, and of the state before it."""
+        chunks, add, more = self.chunks, self.chunks.add, list[Operand]()
+        if is_own:
+            key, value = (chunks.placed(f, chunks.row) for f in chunks.factors)
+            own = add("own", (query, key), "multiply", summed=reader.reduced)
+            more.append(add("own", (own, value), "multiply"))
+            query = add("decayed", (query, chunks.decay), "multiply")
+        queries, whole = self.scaled("queries", query, 1)
+        score = add("scores", (queries, chunks.in_columns(self.keys[0])), "multiply", summed=reader.reduced)
+        weight = add("weights", (score, self.joins), "multiply")
+        outer = add("outer", (whole, chunks.states), "multiply", summed=reader.reduced)
+        return weight, add("sum", (outer, *more), "add") if more else outer
+
+    @property
+    def end(self) -> tuple[Operand, Operand]:
+        """What is left of keys, and of the state before, at the end of a chunk."""
+        return self.chunks.in_columns(self.keys[1]), at(*self.blocks[-1], Affine())
+
+    def inverse(self, matrix: Access) -> Access:
+        """That of 1 minus a matrix of which rows have what stands before them.
+
+        Inverses of blocks of two halves are X + X P X, of the inverses of these and what of the matrix joins
+        them. That is as stable as turn after turn, which powers of the matrix are not.
+        """
+        chunks, inverse = self.chunks, self.chunks.same
+        parts = chunks.add("parts", (matrix, self.joins), "multiply")
+        (middle,) = plain([chunks.variable("MIDDLE", chunks.length)])
+
+        def product(left: Access, right: Access) -> Access:
+            factors = (at(left, chunks.column, middle), at(right, chunks.row, middle))
+            return chunks.add("product", factors, "multiply", summed=middle.variables)
+
+        for n in range(self.count):
+            part = at(parts, self.level, Affine(constant=n))
+            # rows of what is multiplied last need no others, so that nothing beyond float32 leaves its row
+            if n:
+                inverse = chunks.finite(inverse)
+                part = product(product(inverse, part), inverse)
+            inverse = chunks.add("inverse", (inverse, part), "add")
+        return inverse
+
+
+def at(operand: Kept, variable: str, place: Affine) -> Kept:
+    """An operand with an index instead of a variable."""
+    return operand.with_indices(lambda i: i.replaced({variable: place}))  # type: ignore[return-value]
