@@ -168,7 +168,6 @@ class Chunks:
         states = self.new("states", (self.variable("CHUNKS", self.count + 1), *self.lanes), in_order=True)
         self.states = replace(states, indices=(*plain([self.chunk]), *plain(self.lanes)))
         self.ahead, self.body, self.behind = list[Einsum](), list[Einsum](), list[Einsum]()
-        self.solution: Operand | None = None
         self.levels = Levels(self)
 
     def variable(self, hint: str, size: int) -> str:
@@ -216,17 +215,31 @@ class Chunks:
         return Recurrence(self.row, kind, op0="multiply", op1="add")
 
     def one(self, hint: str, factors: Sequence[Operand]) -> Operand:
-        """The product of factors, computed before all chunks."""
+        """The product of factors."""
         return factors[0] if len(factors) == 1 else self.add(hint, factors, "multiply")
 
     @cached_property
-    def factors(self) -> tuple[Operand, Operand]:
-        """What a turn adds to the state, as the product of what has what is summed, and of the rest."""
+    def factors(self) -> tuple[list[Operand], list[Operand]]:
+        """Factors of what a turn adds to the state: those that have what is summed, and the others."""
         readers = (*self.form.readers, *((self.delta.reader,) if self.delta else ()))
         summed = {v for e in readers for v in e.reduced}
         keys = [f for f in self.form.factors if summed & {*f.variables}]
-        values = [f for f in self.form.factors if f not in keys]
-        return self.one("keys", keys), self.one("values", values)
+        return keys, [f for f in self.form.factors if f not in keys]
+
+    @cached_property
+    def key(self) -> Operand:
+        """What a turn adds of what is summed, at the row."""
+        return self.placed(self.one("keys", self.factors[0]), self.row)
+
+    @cached_property
+    def value(self) -> Operand:
+        """What a turn adds of the rest, at the row."""
+        if self.delta is None:
+            return self.placed(self.one("values", self.factors[1]), self.row)
+        last = self.delta.chain[-1].output
+        return self.one(
+            "values", [self.solution if f == last else self.placed(f, self.row) for f in self.factors[1]]
+        )
 
     def placed(self, operand: Operand, place: str) -> Operand:
         """An operand at a place of the chunk instead of at a turn."""
@@ -321,8 +334,7 @@ class Chunks:
         if self.form.is_levelled:
             return self.levels.weighed(reader, query, is_own)
         left, whole = self.decays if is_own else self.decays_before
-        key = self.placed(self.factors[0], self.column)
-        score = self.add("scores", (query, key), "multiply", summed=reader.reduced)
+        score = self.add("scores", (query, self.in_columns(self.key)), "multiply", summed=reader.reduced)
         weight = self.add("weights", (score, left), "multiply")
         outer = self.add("outer", (query, self.states), "multiply", summed=reader.reduced)
         return weight, outer if whole is None else self.add("decayed", (outer, whole), "multiply")
@@ -330,9 +342,8 @@ class Chunks:
     def read(self, reader: Einsum) -> None:
         """What a reader sums of a chunk: of its own turns, and of the state before it."""
         weight, outer = self.weighed(reader)
-        value = self.solution or self.placed(self.factors[1], self.column)
         over = [v for v in (self.levels.level, self.column) if v in weight.variables]
-        inner = self.add("inner", (weight, value), "multiply", summed=over)
+        inner = self.add("inner", (weight, self.in_columns(self.value)), "multiply", summed=over)
         output = self.written(reader.output)
         total = replace(reader, output=output, operands=(inner, outer), map_op="add", reduce_op="", text="")
         self.body.append(total)
@@ -340,8 +351,7 @@ class Chunks:
     @property
     def end(self) -> tuple[Operand, Operand | None]:
         """What is left of keys, and of the state before, at the end of a chunk."""
-        (left, whole), end = self.decays, Affine(constant=self.length - 1)
-        key = self.placed(self.factors[0], self.column)
+        (left, whole), end, key = self.decays, Affine(constant=self.length - 1), self.in_columns(self.key)
         if whole is None:
             return key, None
         key, last = self.add("scaled", (key, at(left, self.row, end)), "multiply"), at(whole, self.row, end)
@@ -353,8 +363,8 @@ class Chunks:
         """The state behind a chunk."""
         key, last = self.levels.end if self.form.is_levelled else self.end
         now = self.states if last is None else self.add("kept", (self.states, last), "multiply")
-        value = self.placed(self.factors[1], self.column)
-        more = self.add("added", (key, value), "multiply", summed=(self.column,))
+        factors = (key, self.in_columns(self.value))
+        more = self.add("added", factors, "multiply", summed=(self.column,))
         behind = at(self.states, self.chunk, Affine(((self.chunk, 1),), 1))
         self.body.append(Einsum(behind, (now, more), "add", place=self.scan.place))
 
@@ -367,11 +377,14 @@ class Chunks:
                 results.get(getattr(o, "tensor", "")) or self.placed(o, self.row) for o in einsum.operands
             ]
             results[einsum.name] = self.add(einsum.name, operands, einsum.map_op)
-        slope = [self.placed(f, self.row) for f in delta.slope]
+        others = [f for f in self.factors[1] if f != delta.chain[-1].output]
+        slope = [self.placed(f, self.row) for f in delta.slope] + [
+            self.placed(f, self.column) for f in others
+        ]
         inverse = self.levels.inverse(self.add("joined", (weight, *slope), "multiply"))
         value = self.in_columns(results[delta.chain[-1].name])
         solution = self.add("solution", (inverse, value), "multiply", summed=(self.column,))
-        self.solution = self.in_columns(self.finite(solution))
+        self.solution = self.finite(solution)
         self.body.append(Einsum(self.written(delta.chain[-1].output), (solution,), place=self.scan.place))
 
     def finite(self, matrix: Operand) -> Access:

@@ -1,9 +1,9 @@
 """Blocks of 1, 2, 4, ... turns of a chunk, each two halves: in one of them, and there alone, two turns meet.
 
-Where each key decays by itself, what is left of a turn at a later one is what is left of it at the middle of that
-block, times what is left of the middle at the later one. So one product for each size of blocks has all pairs of
-turns. From size to size keys of a left half and queries of a right half decay by all of the other half: nothing
-is divided, and decays may be 0. Those of all sizes are read as of the turn before: q S[t] is q a S[t-1] + q k v.
+Where each key decays by itself, what is left of a turn at a later one is what is left of it at the middle of
+that block, times what is left of the middle at the later one. So one product for each size of blocks has all
+pairs of turns. From size to size keys of a left half and queries of a right half decay by all of the other
+half: nothing is divided, and decays may be 0. Queries are of the turn before: q S[t] is q a S[t-1] + q k v.
 """
 
 from __future__ import annotations
@@ -78,15 +78,14 @@ class Levels:
     @cached_property
     def keys(self) -> list[Access]:
         """Keys of all levels, and at the end of the chunk."""
-        return self.scaled("keys", self.chunks.placed(self.chunks.factors[0], self.chunks.row), 0)
+        return self.scaled("keys", self.chunks.key, 0)
 
     def weighed(self, reader: Einsum, query: Operand, is_own: bool) -> tuple[Access, Access]:
         """What a reader has of each turn of a chunk at each level, and of the state before it."""
         chunks, add, more = self.chunks, self.chunks.add, list[Operand]()
         if is_own:
-            key, value = (chunks.placed(f, chunks.row) for f in chunks.factors)
-            own = add("own", (query, key), "multiply", summed=reader.reduced)
-            more.append(add("own", (own, value), "multiply"))
+            own = add("own", (query, chunks.key), "multiply", summed=reader.reduced)
+            more.append(add("own", (own, chunks.value), "multiply"))
             query = add("decayed", (query, chunks.decay), "multiply")
         queries, whole = self.scaled("queries", query, 1)
         score = add("scores", (queries, chunks.in_columns(self.keys[0])), "multiply", summed=reader.reduced)
