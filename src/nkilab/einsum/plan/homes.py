@@ -359,11 +359,18 @@ class Homes:
             self.ctx.avoided.setdefault(access.tensor, set()).update(axes)
 
     def bar_turns(self) -> None:
-        """Note axes along which turns of a block write one element: no instruction reaches one partition."""
-        for einsum, block in self.ctx.cascade.walk():
-            if block is not None:
-                axes = {a for a, i in enumerate(einsum.output.indices) if block.variable in i.variables}
-                self.ctx.barred.setdefault(einsum.name, set()).update(axes)
+        """Note axes along which turns of a block write one element, or read one of several blocks of rows.
+
+        No instruction reaches one partition.
+        """
+        for access, block in ((a, b) for e, b in self.ctx.cascade.walk() if b for a in e.every_access):
+            shape, is_read = (
+                self.ctx.cascade.shape(access.tensor),
+                access.tensor not in {e.name for e in block.body},
+            )
+            axes = {a for a, i in enumerate(access.indices) if block.variable in i.variables}
+            axes = {a for a in axes if not is_read or shape[a] > self.ctx.lanes}
+            self.ctx.barred.setdefault(access.tensor, set()).update(axes)
 
     def tile_bytes(self, einsum: Einsum, blocks: Mapping[str, int]) -> int:
         """Bytes per partition of what a group holds of a tensor."""

@@ -9,17 +9,17 @@ where Z is the state before the chunk, and that behind it is E[last] Z + sum ove
 D and E are scans of their own, D[l] = a[l] D[l-1] + (l = j): nothing is divided, and a may be 0. Products are
 distributed over sums, which is all that both forms differ by. What reads S[t-1] has those of the turn before.
 Where a has what q and k share too, `levels.py` has products of both with what is left. A last chunk may have
-fewer turns: beyond them are zeros, and a state that nothing changes.
+fewer turns: beyond them are keys of 0, and decays of 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..language.additions import Additions
-from ..language.ast import Cascade, Condition, Einsum, Iterate, Recurrence, Step, Tensor
+from ..language.ast import Cascade, Derived, Einsum, Iterate, Kind, Recurrence, Step, Tensor
 from ..language.indices import Access, Affine, Operand, Position, Scalar, plain
 from .decays import is_decay
 from .delta import Delta, delta_of
@@ -165,10 +165,13 @@ class Chunks:
         self.chunk = self.variable("CHUNK", self.count)
         self.row, self.column = self.variable("ROW", length), self.variable("COLUMN", length)
         self.lanes = [v for v in self.scan.output.variables if v != self.turn]
-        states = self.new("states", (self.variable("CHUNKS", self.count + 1), *self.lanes), in_order=True)
-        self.states = replace(states, indices=(*plain([self.chunk]), *plain(self.lanes)))
+        states = self.variable("CHUNKS", self.count + 1)
+        self.states = at(self.new("states", {states, *self.lanes}), states, *plain([self.chunk]))
+        if self.is_ragged:
+            self.first = self.variable("WHOLE", self.count - 1)
+            self.left = self.variable("LEFT", self.turns - (self.count - 1) * length)
         self.ahead, self.body, self.behind = list[Einsum](), list[Einsum](), list[Einsum]()
-        self.levels = Levels(self)
+        self.levels, self.whole = Levels(self), dict[Operand, Access]()
 
     def variable(self, hint: str, size: int) -> str:
         """The variable of a new rank."""
@@ -176,19 +179,19 @@ class Chunks:
         self.ranks[rank.lower()] = rank
         return rank.lower()
 
-    def new(self, hint: str, variables: Collection[str], in_order: bool = False) -> Access:
-        """An access of a new tensor by variables, rows and columns last unless they are in order."""
+    def new(self, hint: str, variables: Collection[str], origin: str = "") -> Access:
+        """An access of a new tensor by variables; of the type of another tensor, if it has that in chunks."""
         inner = [v for v in (self.row, self.column) if v in variables]
         outer = [v for v in (self.chunk, *self.ranks) if v in variables and v not in inner]
-        order = [*variables] if in_order else [*dict.fromkeys(outer), *inner]
+        order = [*dict.fromkeys(outer), *inner]
         name = self.added.unused(f"{self.scan.name}_{hint}")
         self.added.tensors[name] = Tensor(name, tuple(self.ranks[v] for v in order))
+        self.added.derived |= {name: Derived(origin, Kind.PADDED)} if origin else {}
         return Access(name, plain(order))
 
     def add(
         self, hint: str, operands: Sequence[Operand], of: str = "", *, summed: Sequence[str] = (),
-        along: Sequence[str] = (), recurrence: Recurrence | None = None, condition: Condition | None = None,
-        into: Access | None = None,
+        along: Sequence[str] = (), recurrence: Recurrence | None = None, into: Access | None = None,
     ) -> Access:  # fmt: skip
         """Add an Einsum of operands, whose result is a new tensor, to what a chunk computes, or before all.
 
@@ -197,8 +200,7 @@ class Chunks:
         known = {v for o in operands for v in o.variables if v not in summed} | {*along}
         known |= {recurrence.variable} if recurrence is not None else set()
         output = self.new(hint, known) if into is None else into
-        reduce_op = "add" if summed else ""
-        einsum = Einsum(output, tuple(operands), of, reduce_op, condition, 1.0, recurrence=recurrence)
+        einsum = Einsum(output, tuple(operands), of, "add" if summed else "", recurrence=recurrence)
         steps = self.body if self.chunk in einsum.variables else self.ahead
         steps.append(replace(einsum, place=self.scan.place))
         return output
@@ -243,7 +245,29 @@ class Chunks:
 
     def placed(self, operand: Operand, place: str) -> Operand:
         """An operand at a place of the chunk instead of at a turn."""
+        if self.is_ragged and self.turn in operand.variables:
+            return at(self.padded(operand, 0.0), self.row, *plain([place]))
         return at(operand, self.turn, Affine(((self.chunk, self.length), (place, 1))))
+
+    def padded(self, operand: Operand, beyond: float) -> Access:
+        """An operand in chunks of equal length, with a value beyond the last turn."""
+        if operand not in self.whole:
+            origin = getattr(operand, "tensor", self.scan.name)
+            own = {v for v in operand.variables if v != self.turn}
+            whole = self.whole[operand] = self.new(f"{origin}_all", {*own, self.chunk, self.row}, origin)
+            # all of the last chunk, as instructions begin with the first partition
+            last = at(whole, self.chunk, Affine(constant=self.count - 1))
+            self.ahead.append(Einsum(last, (Scalar(value=beyond),)))
+            self.ahead += [Einsum(part, (at(operand, self.turn, turn),)) for part, turn in self.parts(whole)]
+        return self.whole[operand]
+
+    def parts(self, whole: Access) -> Iterator[tuple[Access, Affine]]:
+        """What chunks have of all turns: whole ones, and the rows of the last; with the turns there."""
+        done = (self.count - 1) * self.length
+        first = Affine(((self.first, self.length), (self.row, 1)))
+        yield at(whole, self.chunk, *plain([self.first])), first
+        last = at(whole, self.chunk, Affine(constant=self.count - 1))
+        yield at(last, self.row, *plain([self.left])), Affine(((self.left, 1),), done)
 
     def in_columns(self, operand: Kept) -> Kept:
         """An operand at the column instead of at the row."""
@@ -251,16 +275,12 @@ class Chunks:
 
     def written(self, output: Access) -> Access:
         """Where chunks write a result; it is a part of that where the last has fewer turns."""
-        own = output
-        if self.is_ragged:
-            every = self.variable("ALL", self.count * self.length)
-            variables = [every if v == self.turn else v for v in output.variables]
-            whole = self.new(f"{output.tensor}_all", variables, in_order=True)
-            own = at(whole, every, *plain([self.turn]))
-            self.behind.append(Einsum(output, (own,), place=self.scan.place))
-        placed = self.placed(own, self.row)
-        assert isinstance(placed, Access)
-        return placed
+        if not self.is_ragged:
+            return at(output, self.turn, Affine(((self.chunk, self.length), (self.row, 1))))
+        own = {self.chunk, self.row, *output.variables} - {self.turn}
+        whole = self.new(f"{output.tensor}_all", own, output.tensor)
+        self.behind += [Einsum(at(output, self.turn, turn), (part,)) for part, turn in self.parts(whole)]
+        return whole
 
     @property
     def is_ragged(self) -> bool:
@@ -270,12 +290,11 @@ class Chunks:
     @cached_property
     def decay(self) -> Operand:
         """What turns multiply the state with, 1 beyond the last one; the rows of a chunk side by side."""
-        decay = self.placed(self.scan.operands[0], self.row)
-        if self.is_ragged and self.form.last is not None:
-            turn = Affine(((self.chunk, self.length), (self.row, 1)))
-            inside = Condition(turn, "<", Affine(constant=self.turns))
-            decay = self.add("rows", (decay,), along=(self.chunk, self.row), condition=inside)
-        elif self.row in decay.variables:
+        decay = self.scan.operands[0]
+        if self.is_ragged and (self.form.last is not None or self.turn in decay.variables):
+            decay = self.padded(decay, 1.0)
+        decay = self.placed(decay, self.row)
+        if self.row in decay.variables:
             decay = self.add("rows", (decay,))
         # for all chunks at once, as scans take them
         return decay if self.form.is_levelled else self.early(decay)
