@@ -82,6 +82,18 @@ def test_blocks_of_halves_read_what_turn_after_turn_reads(read: str, first: str,
         np.testing.assert_allclose(results["Z"], last, rtol=1e-9, atol=1e-9)
 
 
+def test_keys_and_decays_without_turns_are_scaled_once() -> None:
+    text = f"S[0, h, d, e] = 0\n{STEP}{READ}".replace("A[t, h, d]", "A[h, d]").replace(
+        "K[t, h, d]", "K[h, d]"
+    )
+    chunks, inputs = with_chunks(_scans(text, 50, "Y"), 16), _inputs(50)
+    inputs |= {n: inputs[n][4] for n in "AK"}
+    results = evaluated(chunks, {n: inputs.get(n, np.nan * np.zeros(chunks.shape(n))) for n in chunks.inputs})
+    inputs |= {n: np.tile(inputs[n], (50, 1, 1)) for n in "AK"}
+    expected, _ = _turn_after_turn(inputs, is_before=False, has_first=False)
+    np.testing.assert_allclose(results["Y"], expected, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("turns", [48, 50])
 def test_a_delta_rule_whose_keys_decay_adds_what_turn_after_turn_adds(turns: int) -> None:
     chunks, inputs = with_chunks(_scans(DELTA, turns, "Y", "U"), 16), _inputs(turns)

@@ -28,12 +28,10 @@ def position(index: Affine, spans: dict[str, Span], is_apart: bool = False) -> A
     for name, c in index.terms:
         start = start + spans[name].start * c
     wide = [(spans[name].count, c) for name, c in index.terms if not spans[name].is_point]
-    if len(wide) == 2 and is_apart:
-        (outer, step), (inner, c) = sorted(wide, key=lambda one: -one[1])
-        if c == 1 and outer.value and inner.value and step >= inner.value:
-            return Cut(start, outer, step, Cut(ZERO, inner))
     if len(wide) == 2:
         (outer, step), (inner, c) = sorted(wide, key=lambda one: -one[1])
+        if is_apart and c == 1 and outer.value and inner.value and step >= inner.value:
+            return Cut(start, outer, step, Cut(ZERO, inner))
         if inner.value and step == c * inner.value:
             wide = [(outer * inner.value, c)]
     if len(wide) > 1 or any(c < 0 for _, c in wide):
@@ -110,8 +108,8 @@ class Storage:
             if dim == "part":
                 first = self._partitions(index, local)
             elif dim == "free":
-                is_cut = isinstance(index, Cut)
-                free.append(Cut(local, index.count, index.step // step, index.each) if is_cut else At(local))
+                inner = isinstance(index, Cut) and replace(index, start=local, step=index.step // step)
+                free.append(inner or At(local))
         if not any(isinstance(i, Cut) for i in free):
             last = free.pop() if free else At(ZERO)
             assert isinstance(last, At)

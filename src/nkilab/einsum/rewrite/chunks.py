@@ -191,7 +191,7 @@ class Chunks:
 
     def add(
         self, hint: str, operands: Sequence[Operand], of: str = "", *, summed: Sequence[str] = (),
-        along: Sequence[str] = (), recurrence: Recurrence | None = None, into: Access | None = None,
+        along: Sequence[str] = (), recurrence: Recurrence | None = None,
     ) -> Access:  # fmt: skip
         """Add an Einsum of operands, whose result is a new tensor, to what a chunk computes, or before all.
 
@@ -199,11 +199,14 @@ class Chunks:
         """
         known = {v for o in operands for v in o.variables if v not in summed} | {*along}
         known |= {recurrence.variable} if recurrence is not None else set()
-        output = self.new(hint, known) if into is None else into
-        einsum = Einsum(output, tuple(operands), of, "add" if summed else "", recurrence=recurrence)
+        output = self.new(hint, known)
+        self.put(Einsum(output, tuple(operands), of, "add" if summed else "", recurrence=recurrence))
+        return output
+
+    def put(self, einsum: Einsum) -> None:
+        """Add an Einsum to what a chunk computes, or before all chunks."""
         steps = self.body if self.chunk in einsum.variables else self.ahead
         steps.append(replace(einsum, place=self.scan.place))
-        return output
 
     def early(self, last: Operand) -> Operand:
         """What was added last, computed before all chunks."""

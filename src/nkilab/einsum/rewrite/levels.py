@@ -63,7 +63,7 @@ class Levels:
         chunks, sizes = self.chunks, self.chunks.variable("SIZE", self.count + 1)
         stack = chunks.new(hint, {*operand.variables, *self.blocks[0][0].variables, chunks.row, sizes})
         levels = [at(stack, sizes, Affine(constant=n)) for n in range(self.count + 1)]
-        chunks.add(hint, (operand,), into=levels[0])
+        chunks.put(Einsum(levels[0], (operand,)))
         for n, (one, more) in enumerate(zip(levels, levels[1:], strict=False)):
             inside = chunks.variable(f"INSIDE{n}", 1 << n)
             total, block = self.blocks[n][0], self.blocks[n + 1][1]
@@ -71,8 +71,8 @@ class Levels:
                 place = Affine(((block, 2 << n), (inside, 1)), half << n)
                 own, into = at(one, chunks.row, place), at(more, chunks.row, place)
                 other = at(total, self.blocks[n][1], Affine(((block, 2),), 1 - half))
-                factors = (own, other) if half == side else (own,)
-                chunks.add(hint, factors, "multiply" if half == side else "", into=into)
+                product, of = ((own, other), "multiply") if half == side else ((own,), "")
+                chunks.put(Einsum(into, product, of))
         return [at(stack, sizes, plain([self.level])[0]), levels[-1]]
 
     @cached_property
