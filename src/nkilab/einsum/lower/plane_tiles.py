@@ -63,15 +63,17 @@ def planes_for(ctx: Context, einsums: Sequence[Einsum], spans: dict[str, Span]) 
     indices = [i for a in accesses for i in a.indices]
     shortest = sorted(indices, key=lambda i: sum(not spans[v].is_point for v in i.variables))
     reduced = {v for e in einsums for v in e.reduced}
-    apart = [i for a in accesses for i in a.affine if _is_apart(ctx, a, i, spans)]
+    apart = [i for a in accesses for i in a.indices if _is_apart(ctx, a, i, spans)]
     ways = {_single([i for i in order if i not in apart], spans, reduced) for order in (indices, shortest)}
     sides = [v for v in wide if not any(v in i.variables for i in apart)]
     options = (_planes(ctx, einsums, spans, p, single) for single in sorted(ways, key=sorted) for p in sides)
     return min((p for p in options if p is not None), key=lambda p: p.cost_ns, default=None)
 
 
-def _is_apart(ctx: Context, access: Access, index: Affine, spans: Mapping[str, Span]) -> bool:
+def _is_apart(ctx: Context, access: Access, index: Index, spans: Mapping[str, Span]) -> bool:
     """Whether an index on chip goes through parts of an axis, each of which is an axis of a view."""
+    if not isinstance(index, Affine):
+        return False
     wide = sorted((c, spans[v].most) for v, c in index.terms if v in spans and not spans[v].is_point)
     is_chip = ctx.chip(access.tensor) is not None or ctx.homes.get(access.tensor) == "chip"
     return is_chip and len(wide) == 2 and wide[0][0] == 1 and wide[1][0] >= wide[0][1]

@@ -154,7 +154,8 @@ class PlaneNest(Nest):
 
     def axes_in(self, storage: Storage, access: Access) -> list[str]:
         """Variables along the free axes of a part of a tensor, in its order."""
-        axes = (i for i, dim in zip(access.affine, storage.dims, strict=True) if dim == "free")
+        axes = (i for i, dim in zip(access.indices, storage.dims, strict=True) if dim == "free")
+        axes = (i for i in axes if isinstance(i, Affine))
         outer_first = (v for i in axes for v in sorted(i.variables, key=lambda v: -i.coefficient(v)))
         return [v for v in outer_first if not self.spans[v].is_point]
 

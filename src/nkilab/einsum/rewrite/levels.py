@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..language.ast import Einsum, Recurrence
 from ..language.indices import Access, Affine, Operand, Position, Scalar, plain
+from .decays import is_decay
 
 if TYPE_CHECKING:
     from .chunks import Chunks
@@ -89,7 +90,12 @@ class Levels:
             query = add("decayed", (query, chunks.decay), "multiply")
         queries, whole = self.scaled("queries", query, 1)
         score = add("scores", (queries, chunks.in_columns(self.keys[0])), "multiply", summed=reader.reduced)
-        weight = add("weights", (score, self.joins), "multiply")
+        # of decays that may grow, what is left may be infinite where turns do not meet
+        is_bounded = is_decay(chunks.scan.operands[0], chunks.source)
+        factors, of = (
+            ((score, self.joins), "multiply") if is_bounded else ((self.joins, score, Scalar()), "where")
+        )
+        weight = add("weights", factors, of)
         outer = add("outer", (whole, chunks.states), "multiply", summed=reader.reduced)
         return weight, add("sum", (outer, *more), "add") if more else outer
 
