@@ -359,18 +359,12 @@ class Homes:
             self.ctx.avoided.setdefault(access.tensor, set()).update(axes)
 
     def bar_turns(self) -> None:
-        """Note axes along which turns of a block write one element, or read one of several blocks of rows.
-
-        No instruction reaches one partition.
-        """
+        """Note axes of which turns of a block write, or read of many rows, one: none begins with each row."""
         for access, block in ((a, b) for e, b in self.ctx.cascade.walk() if b for a in e.every_access):
-            shape, is_read = (
-                self.ctx.cascade.shape(access.tensor),
-                access.tensor not in {e.name for e in block.body},
-            )
-            axes = {a for a, i in enumerate(access.indices) if block.variable in i.variables}
-            axes = {a for a in axes if not is_read or shape[a] > self.ctx.lanes}
-            self.ctx.barred.setdefault(access.tensor, set()).update(axes)
+            least = 0 if any(e.name == access.tensor for e in block.body) else self.ctx.lanes
+            axes = enumerate(zip(access.indices, self.ctx.cascade.shape(access.tensor), strict=True))
+            own = {a for a, (i, extent) in axes if block.variable in i.variables and extent > least}
+            self.ctx.barred.setdefault(access.tensor, set()).update(own)
 
     def tile_bytes(self, einsum: Einsum, blocks: Mapping[str, int]) -> int:
         """Bytes per partition of what a group holds of a tensor."""
