@@ -154,10 +154,10 @@ class PlaneNest(Nest):
 
     def axes_in(self, storage: Storage, access: Access) -> list[str]:
         """Variables along the free axes of a part of a tensor, in its order."""
-        axes = (i for i, dim in zip(access.indices, storage.dims, strict=True) if dim == "free")
-        axes = (i for i in axes if isinstance(i, Affine))
-        outer_first = (v for i in axes for v in sorted(i.variables, key=lambda v: -i.coefficient(v)))
-        return [v for v in outer_first if not self.spans[v].is_point]
+        every = zip(access.indices, storage.dims, strict=True)
+        axes = (i for i, dim in every if dim == "free" and isinstance(i, Affine))
+        outer_first = (v for i in axes for v, _ in sorted(i.terms, key=lambda term: -term[1]))
+        return [v for v in outer_first if v in self.spans and not self.spans[v].is_point]
 
     def rows_in(self, storage: Storage, access: Access, spans: dict[str, Span]) -> View:
         """A part of a tile on chip, whose partitions are those of the nest."""

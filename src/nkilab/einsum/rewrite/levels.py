@@ -9,6 +9,7 @@ half: nothing is divided, and decays may be 0. Queries are of the turn before: q
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 from ..language.ast import Einsum, Recurrence
@@ -65,7 +66,7 @@ class Levels:
         stack = chunks.new(hint, {*operand.variables, *self.blocks[0][0].variables, chunks.row, sizes})
         levels = [at(stack, sizes, Affine(constant=n)) for n in range(self.count + 1)]
         chunks.put(Einsum(levels[0], (operand,)))
-        for n, (one, more) in enumerate(zip(levels, levels[1:], strict=False)):
+        for n, (one, more) in enumerate(pairwise(levels)):
             inside = chunks.variable(f"INSIDE{n}", 1 << n)
             total, block = self.blocks[n][0], self.blocks[n + 1][1]
             for half in (0, 1):
