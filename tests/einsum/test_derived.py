@@ -20,6 +20,7 @@ from nkilab.einsum.plan.recurrence import without_turns
 from nkilab.einsum.plan.turned import turned_once
 from nkilab.einsum.reference import evaluate
 from nkilab.einsum.rewrite.batch_order import with_batches_first
+from nkilab.einsum.rewrite.common import with_small_parts
 from nkilab.einsum.rewrite.few_rows import with_full_lanes
 from nkilab.einsum.rewrite.gathered import with_chosen_operands
 from nkilab.einsum.rewrite.packed import with_packed_products
@@ -119,6 +120,10 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
                     cascade_of("X: P, Y: P, Z: P",
                                ["Y[p] = X[p] ;; M unary(exp)", "Z[p] = Y[4 - p] . X[p] ;; M mul"], "Z",
                                {"P": 5})),
+    Kind.FACTOR: (with_small_parts,
+                  cascade_of("X: N C, R: C, G: C, Y: N C, Z: N C",
+                             ["Y[n, c] = X[n, c] . R[c] ;; M mul", "Z[n, c] = Y[n, c] . G[c] ;; M mul"],
+                             "Z", {"N": 32, "C": 3})),
     Kind.CHOSEN: (with_chosen_operands,
                    cascade_of("W: V D F, I: U, X: U T D, Y: U T F",
                               ["I[u] = const(1) . (2 - u) ;; M mul",

@@ -36,6 +36,9 @@ MOST_TIMED, MOST_STATEMENTS = 6, 20_000
 MOST_PLANNED, FEWEST_PLANS = 160, 6
 # blocks of partitions that tiles of loops which Einsums share may have instead
 MORE_BLOCKS = 4
+# columns that tiles may have instead at most, so that one is moved while another is computed; and statements
+# that a kernel of few turns runs
+FEWER_COLUMNS, FEW_STATEMENTS = (2048, 1024), 200
 # what another choice shows where it ends in an error that is none of the cascade's
 FAULT = "A FAULT OF NKILAB, please report it"
 # of the time of the kernel by the rules: what saves less leaves it as it is; and of that of its busiest
@@ -184,7 +187,7 @@ class Timed:
         rewrites += [one for one in self.regrouped(rewrites) if one[0] not in self.seen]
         left = self.by_price(rewrites)
         self.are_rewrites = bool(left)
-        return left or self.by_price([one for one in _changes(self.plan[1]) if one[0] not in self.seen])
+        return left or self.by_price([one for one in _changes(self.plan) if one[0] not in self.seen])
 
     def postponed(self) -> list[tuple[str, Change]]:
         """Rewrites that save little, once all others were tried, however many plans that were."""
@@ -231,11 +234,14 @@ def _others(decision: Decision) -> Iterator[tuple[float, str, Change]]:
             yield cost / max(decision.costs[0], 1e-9), told, change
 
 
-def _changes(ctx: Context) -> list[tuple[str, Change]]:
+def _changes(plan: Plan) -> list[tuple[str, Change]]:
     """Changes of a plan that are worth trying."""
+    kernel, ctx = plan
+    widths = [n for n in FEWER_COLUMNS if n < ctx.knobs.most_columns and run_by(kernel.body) < FEW_STATEMENTS]
+    narrow = [(f"tiles of {n} columns at most", partial(replace, most_columns=n)) for n in widths]
     is_larger = ctx.is_tiled and not ctx.knobs.group_blocks
     larger = (f"tiles of {MORE_BLOCKS} blocks of partitions", partial(replace, group_blocks=MORE_BLOCKS))
-    return [*_reordered(ctx), *islice(_close(ctx), MOST_TIMED), *[larger] * is_larger]
+    return [*_reordered(ctx), *islice(_close(ctx), MOST_TIMED), *[larger] * is_larger, *narrow]
 
 
 def _reordered(ctx: Context) -> list[tuple[str, Change]]:

@@ -271,6 +271,7 @@ class Kind(Enum):
     VIEW = "elements in the same order are the same tensor, however its axes are cut"
     PACKED = "products of small matrices are one of the matrix that has them on its diagonal"
     OVERLAP = "rows that overlap are the elements of a tensor, some of them again"
+    FACTOR = "operands that may be swapped are combined in any order"
     CHOSEN = "what indices choose of a tensor is a tensor"
     PIECE = "a tensor is its pieces, side by side"
     PADDED = "beyond a tensor are the zeros of a copy with a border"
@@ -278,16 +279,8 @@ class Kind(Enum):
     @property
     def is_copy(self) -> bool:
         """Whether it has the type of what it is made of; others are computed in float32."""
-        return self not in (
-            Kind.PART,
-            Kind.NOW,
-            Kind.NEXT,
-            Kind.SUM,
-            Kind.DIAGONAL,
-            Kind.PARTS,
-            Kind.LARGEST,
-            Kind.PIECE,
-        )
+        parts = Kind.PART, Kind.PARTS, Kind.PIECE, Kind.FACTOR, Kind.SUM
+        return self not in (*parts, Kind.NOW, Kind.NEXT, Kind.DIAGONAL, Kind.LARGEST)
 
 
 @dataclass(frozen=True)

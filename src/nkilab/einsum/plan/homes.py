@@ -7,10 +7,10 @@ from itertools import pairwise
 from math import prod
 
 from ..language.ast import Access, Einsum, Iterate, Kind, Scalar
+from ..rewrite.ranks import LEAST_FILLED
 from ..roofline import is_contraction
-from ..tree.expr import name_of
 from ..tree.nodes import PSUM
-from .build import Span, point
+from .build import Span
 from .choose import ROW_NS, SMALL_ROW_BYTES
 from .context import Context
 from .groups import Group, einsums_of
@@ -236,6 +236,10 @@ class Homes:
     ) -> str:
         """The variable over whose tiles a group shares a loop; "" for none, where that moves far less."""
         ctx, last = self.ctx, group.einsums[-1]
+        if not products:  # what fills the partitions comes first
+            least = ctx.lanes * LEAST_FILLED
+            full = {v for v in last.output.variables if ctx.cascade.extent(v, last) >= least}
+            shared = sorted(shared, key=lambda v: v not in full or bool(group.totals([v])))
         blocks = {v: self.group_block(group, v, ctx.cascade.extent(v, last), products) for v in shared}
         # what is gathered waits for those that issue transfers, whatever else is computed
         is_gathered = any(a.gathers for e in group.einsums for a in e.accesses)
@@ -243,7 +247,10 @@ class Homes:
         options = [*shared, ""]
         moved = (self.moved_ns(group, products, v, {**single, v: blocks.get(v, 1)}) for v in options)
         costs = [max(computed, ns) for ns in moved] if products else []
-        if costs and costs[-1] * MUCH_MORE < costs[0]:
+        # a tile of columns cuts instructions of sums short, which is to save something
+        ends = {a.indices[-1].plain for e in products for a in e.accesses if a.indices[1:]}
+        is_cut = options[0] in ends and not any(map(is_contraction, products))
+        if costs and costs[-1] * (1.0 if is_cut else MUCH_MORE) <= costs[0]:
             options, costs = [*options[-1:], *options[:-1]], [*costs[-1:], *costs[:-1]]
         names = ", ".join(dict.fromkeys(e.name for e in group.einsums))
         return ctx.pick(f"the loop over tiles that {names} share", options, costs=costs)
@@ -413,25 +420,6 @@ class Homes:
                 lost_ns += points / self.ctx.lanes / self.ctx.machine["vector_clock_ghz"]
         return held, lost_ns
 
-    def is_across(self, group: Group, variable: str) -> bool:
-        """Whether a loop over single values of a variable moves elements one by one, for more than it saves.
-
-        It saves what goes to HBM and back between Einsums that share no loop.
-        """
-        ctx, moved = self.ctx, {a.tensor: a for e in group.einsums for a in e.every_access}
-        between = {e.name for e in group.einsums} & {t for e in group.einsums for t in e.reads}
-        far = [
-            a for t, a in moved.items() if t not in between and a.indices and a.indices[-1].plain == variable
-        ]
-        far = [a for a in far if len(a.indices) > 1 and not a.gathers]
-        single_ns = sum(prod(ctx.cascade.shape(a.tensor)) for a in far) * ROW_NS
-        apart_ns = sum(prod(ctx.cascade.shape(t)) * 4 * 2 for t in between) / ctx.machine["hbm_bytes_per_ns"]
-        if not far or single_ns < apart_ns:
-            return False
-        names, options = ", ".join(dict.fromkeys(e.name for e in group.einsums)), ("apart", "shared")
-        what = f"the loop over single values of {variable} around {names}"
-        return ctx.pick(what, options, costs=(apart_ns, single_ns)) == "apart"
-
     def rows_apart(self, group: Group, shared: Sequence[str]) -> list[tuple[str, int, int]]:
         """A loop over rows of the same partition, so that some are moved while others are computed."""
         ctx, last = self.ctx, group.einsums[-1]
@@ -445,38 +433,9 @@ class Homes:
             ]
             most = max(sizes, default=0)
             fits = [d for d in range(1, extent) if extent % d == 0 and most * d <= ROW_BYTES * extent]
-            if fits and most > ROW_BYTES:
-                return [(variable, extent, fits[-1])]
+            if extent > 1 and most > ROW_BYTES:
+                return [(variable, extent, [1, *fits][-1])]
         return []
-
-    def by_value(self, group: Group, shared: Sequence[str]) -> str:
-        """A shared variable one value at a time of which results fit on chip that whole tiles do not; ""."""
-        ctx = self.ctx
-        between = [e for e in group.einsums if any(e.name in o.reads for o in group.einsums)]
-        if any(isinstance(s, Iterate) for s in group.steps):
-            return ""
-        for variable in shared:
-            tiled, single = (
-                max((self.tile_bytes(e, {variable: b}) for e in between), default=0) for b in (ctx.lanes, 1)
-            )
-            is_needed = single * 4 <= ctx.room() * 0.6 < tiled * 2
-            if is_needed and self.is_as_fast(group, variable):
-                names = ", ".join(dict.fromkeys(e.name for e in group.einsums))
-                return ctx.pick(f"single values around {names}", (variable, ""), costs=(1.0, 1.0))
-        return ""
-
-    def is_as_fast(self, group: Group, variable: str) -> bool:
-        """Whether Einsums take about as long with one value of a variable after the other."""
-        extent = self.ctx.cascade.extent(variable, group.einsums[-1])
-        one = {variable: point(name_of(variable))}
-        whole, single = (
-            sum(
-                self.units.cost_ns(e, {v: s for v, s in outer.items() if v in e.variables})
-                for e in group.einsums
-            )
-            for outer in ({}, one)
-        )
-        return single * extent <= 2 * whole
 
 
 def _fullest(sizes: Mapping[str, int], lives: Mapping[str, range]) -> list[str]:

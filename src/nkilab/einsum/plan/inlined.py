@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..language.ast import Access, Affine, Cascade, Einsum, Index, Iterate, Operand, Position, Scalar, Step
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Operand, Position, Scalar, Step
 from ..language.operators import OPERATORS
 from ..language.subexpressions import ONE, combined
+from ..rewrite.common import reading
 from .defer import names_of, renamed
 
 
@@ -135,15 +136,9 @@ def _reading(reader: Einsum, copy: Einsum) -> Einsum | None:
     ):
         return None
 
-    def changed(access: Access) -> Access:
-        if access.tensor != copy.name:
-            return access
-        at: Mapping[str, Index] = dict(zip((i.plain for i in indices), access.indices, strict=True))
-        return replace(source, indices=tuple(at.get(i.plain, i) for i in source.indices))
-
-    direct = reader.reading(changed)
+    direct = reading(reader, {copy.name: (copy.output, source)})
     is_same = set(direct.variables) == set(reader.variables) and copy.name not in direct.reads
-    return replace(direct, text="") if is_same else None
+    return direct if is_same else None
 
 
 def _summed(part: Einsum, total: Einsum) -> Einsum | None:

@@ -10,6 +10,7 @@ from ...machine import Machine
 from ..hardware import Hardware
 from ..language.ast import Cascade
 from ..lower.stencil import stencils_in
+from ..rewrite.common import with_common_results
 from ..rewrite.diagonals import with_diagonals
 from ..rewrite.recurrences import with_scans
 from ..rewrite.shared_names import with_shared_names
@@ -101,7 +102,7 @@ class Planning:
         stepwise = (why for state, why in self.stepwise.items() if state in held.written)
         reasons = [*self.left_out, *stepwise, *risks]
         form = normal(held, partitions, self.given.plain, machine=self.machine, picker=picker)
-        form = form if self.given.is_watched else with_shared_names(form)
+        form = form if self.given.is_watched else with_shared_names(with_common_results(form))
         self.known.append((picker, form, reasons))
         return self.known[-1]
 

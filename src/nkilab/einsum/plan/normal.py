@@ -72,7 +72,7 @@ def why_left_out(name: str, before: Cascade, after: Cascade) -> str:
         if name in live(before)[1]:
             return "no output depends on it"
         is_scan = any(e.recurrence for e in after.einsums)
-        return "it is a part of a scan" if is_scan else "what reads it takes what it chooses"
+        return "it is a part of a scan" if is_scan else "others have its values"
     return f"what {reader.name} does not sum over is multiplied after the sum"
 
 

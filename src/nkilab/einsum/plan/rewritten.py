@@ -10,6 +10,7 @@ from ..language.ast import Cascade
 from ..rewrite.bands import with_bands
 from ..rewrite.batch_order import with_batches_first, with_collected_results, with_windows_last
 from ..rewrite.chunks import with_chunks
+from ..rewrite.common import with_common_results, with_small_parts
 from ..rewrite.decays import is_decay
 from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.filters import with_sums_over_filters
@@ -100,11 +101,13 @@ REWRITES: Mapping[str, Rewrite] = {
     "products between products as matrices": with_matrices_between,
     "ranks that windows keep apart as one behind them": with_views,
     "lanes of a block in columns": with_columns,
+    "small operands of large products first": lambda cascade, _: with_small_parts(cascade),
 }
 # those of products of two tensors
 OF_PAIRS = (with_matrices, with_matrices_between)
 # those that are made unless the timing model has them slower
 MADE = (
+    "small operands of large products first",
     "what indices choose as tensors of their own",
     "sums over filters",
     "sums over long windows as products of bands",
@@ -117,7 +120,7 @@ def rewritten_by(
     picker: Picker, cascade: Cascade, partitions: int, machine: Machine | None = None
 ) -> Cascade:
     """A cascade as choices want it, its ranks joined where they can be."""
-    cascade = with_first_values(live(cascade)[0])
+    cascade = with_common_results(with_first_values(live(cascade)[0]))
     for what, rewrite in REWRITES.items():
         cascade = with_joined_ranks(cascade, partitions) if rewrite is with_columns else cascade
         paired = partial(_of_pairs, rewrite, machine=machine) if rewrite in OF_PAIRS else None

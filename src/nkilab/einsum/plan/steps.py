@@ -294,19 +294,13 @@ class Lowering:
             if v not in forced and all(given.may_turn(v, e.name, e.output.variables) for e in group.einsums)
         ]  # fmt: skip
         single = [v for v in batches(products, shared) if not all(self.is_together(e, v) for e in products)]
-        across = [v for v in single if self.homes.is_across(group, v)]
-        single, shared = ([v for v in names if v not in across] for names in (single, shared))
         rest = [v for v in shared if v not in single and not self.units.is_scattering(v, products)]
         if any(isinstance(s, Iterate) and substitution_in(s, cascade, self.ctx.lanes) for s in group.steps):
             rest = []
         loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
         ctx = self.ctx
         tiled = self.homes.tiled_by(group, rest, products, dict.fromkeys(single, 1)) if rest else ""
-        is_tiled = bool(single) or given.is_watched
-        by_value = "" if is_tiled else self.homes.by_value(group, shared)
-        if by_value:
-            loops.append((by_value, cascade.extent(by_value, last), 1))
-        elif tiled:
+        if tiled:
             extent = cascade.extent(tiled, group.einsums[-1])
             loops.append((tiled, extent, self.homes.group_block(group, tiled, extent, products)))
             if ctx.lanes // 2 <= extent <= ctx.lanes and not products:
