@@ -9,8 +9,9 @@ from math import prod
 from ..language.ast import Access, Einsum, Iterate, Kind, Scalar
 from ..rewrite.ranks import LEAST_FILLED
 from ..roofline import is_contraction
+from ..tree.expr import name_of
 from ..tree.nodes import PSUM
-from .build import Span
+from .build import Span, point
 from .choose import ROW_NS, SMALL_ROW_BYTES
 from .context import Context
 from .groups import Group, einsums_of
@@ -436,6 +437,35 @@ class Homes:
             if extent > 1 and most > ROW_BYTES:
                 return [(variable, extent, [1, *fits][-1])]
         return []
+
+    def by_value(self, group: Group, shared: Sequence[str]) -> str:
+        """A shared variable one value at a time of which results fit on chip that whole tiles do not; ""."""
+        ctx = self.ctx
+        between = [e for e in group.einsums if any(e.name in o.reads for o in group.einsums)]
+        if any(isinstance(s, Iterate) for s in group.steps):
+            return ""
+        for variable in shared:
+            tiled, single = (
+                max((self.tile_bytes(e, {variable: b}) for e in between), default=0) for b in (ctx.lanes, 1)
+            )
+            is_needed = single * 4 <= ctx.room() * 0.6 < tiled * 2
+            if is_needed and self.is_as_fast(group, variable):
+                names = ", ".join(dict.fromkeys(e.name for e in group.einsums))
+                return ctx.pick(f"single values around {names}", (variable, ""), costs=(1.0, 1.0))
+        return ""
+
+    def is_as_fast(self, group: Group, variable: str) -> bool:
+        """Whether Einsums take about as long with one value of a variable after the other."""
+        extent = self.ctx.cascade.extent(variable, group.einsums[-1])
+        one = {variable: point(name_of(variable))}
+        whole, single = (
+            sum(
+                self.units.cost_ns(e, {v: s for v, s in outer.items() if v in e.variables})
+                for e in group.einsums
+            )
+            for outer in ({}, one)
+        )
+        return single * extent <= 2 * whole
 
 
 def _fullest(sizes: Mapping[str, int], lives: Mapping[str, range]) -> list[str]:

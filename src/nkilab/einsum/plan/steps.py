@@ -300,7 +300,11 @@ class Lowering:
         loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
         ctx = self.ctx
         tiled = self.homes.tiled_by(group, rest, products, dict.fromkeys(single, 1)) if rest else ""
-        if tiled:
+        is_tiled = bool(single) or given.is_watched
+        by_value = "" if is_tiled else self.homes.by_value(group, shared)
+        if by_value:
+            loops.append((by_value, cascade.extent(by_value, last), 1))
+        elif tiled:
             extent = cascade.extent(tiled, group.einsums[-1])
             loops.append((tiled, extent, self.homes.group_block(group, tiled, extent, products)))
             if ctx.lanes // 2 <= extent <= ctx.lanes and not products:
