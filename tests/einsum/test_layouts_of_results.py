@@ -106,7 +106,7 @@ def test_sums_with_a_filter_per_channel_stay_on_chip_for_the_next_product() -> N
     """
     shapes = {"X": (2, 128, 34, 34), "F": (128, 3, 3), "G": (64, 128)}
     kernel = nkilab.einsum.compile(text, sizes={"P": 32, "Q": 32}, shapes=shapes, dtypes="bfloat16")
-    assert "Y: summed by TensorE, as products with diagonal matrices" in kernel.changes
+    assert any("numbers of rows on diagonals of matrices" in change for change in kernel.changes)
     assert "y_scratch" not in kernel.source
     # the matrices are the same for both images
     assert kernel.source.count("dst=f_diagonal") == 1

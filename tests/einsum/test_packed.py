@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from nkilab import einsum
+from nkilab.einsum.reference import evaluate
 from nkilab.einsum.rewrite.batch_order import with_collected_results
+from nkilab.einsum.rewrite.factor_matrices import with_factor_matrices
 from nkilab.einsum.rewrite.packed import with_packed_products
 from nkilab.einsum.rewrite.views import with_matrices
 from tests.einsum.test_views import cascade_of, whole_numbers
@@ -44,6 +46,42 @@ def test_what_is_no_row_of_small_matrices_stays_as_it_is(sizes: dict[str, int], 
     ranks = "O G C" if "W[o" in step else "G O C"
     cascade = cascade_of({"X": "G C T", "W": ranks, "Z": "G O T"}, [step], **sizes)
     assert with_packed_products(cascade, 64) is cascade
+
+
+@pytest.mark.parametrize(
+    ("tensors", "step", "sizes", "last"),
+    [
+        ("X: C U, W: C R, Z: C T", "Z[c, t] = X[c, 2*t + r] . W[c, r]", {"C": 12, "U": 12}, "t + r]"),
+        ("X: C U, W: C R, Z: T C", "Z[t, c] = W[c, r] . X[c, t - r]", {"C": 6, "U": 5}, "t, c_column]"),
+        ("X: B G C U, W: G C R, Z: B G C T", "Z[b, g, c, t] = X[b, g, c, t + r] . W[g, c, r]",
+         {"B": 2, "G": 3, "C": 4, "U": 7}, "g, c_column, t]"),
+    ],
+    ids=["blocks", "backwards", "groups"],
+)  # fmt: skip
+def test_numbers_of_rows_on_diagonals_of_matrices_give_the_same_sums(
+    tensors: str, step: str, sizes: dict[str, int], last: str
+) -> None:
+    declared = dict(tensor.split(": ") for tensor in tensors.split(", "))
+    cascade = cascade_of(declared, [f"{step} ;; M mul V add"], **sizes, R=3, T=5)
+    other = with_factor_matrices(cascade, 8)
+    *_, factors, product = other.einsums
+    # a row and a column of the matrix, for each value of the window
+    assert factors.name in product.reads
+    assert last in str(product)
+    arrays = {t: whole_numbers(*cascade.shape(t)) for t in cascade.inputs}
+    parts = {t: a.reshape(other.shape(t)) for t, a in arrays.items()}
+    expected, result = evaluate(cascade, arrays)["Z"], evaluate(other, parts)["Z"]
+    assert np.array_equal(result.reshape(expected.shape), expected)
+
+
+def test_a_batch_of_matrices_has_no_numbers_of_rows() -> None:
+    for ranks, result, step in (
+        ("B K N", "B M N", "Z[b, m, n] = X[b, m, k] . W[b, k, n]"),
+        ("B K", "B M", "Z[b, m] = X[b, m, k] . W[b, k]"),
+    ):
+        declared = {"X": "B M K", "W": ranks, "Z": result}
+        cascade = cascade_of(declared, [f"{step} ;; M mul V add"], B=4, K=5, M=6, N=7)
+        assert with_factor_matrices(cascade, 8) is cascade
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

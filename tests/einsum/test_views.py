@@ -11,7 +11,7 @@ from nkilab.einsum.language.ast import Cascade, Kind, Tensor
 from nkilab.einsum.language.expressions import read_einsum
 from nkilab.einsum.rewrite.batch_order import with_windows_last
 from nkilab.einsum.rewrite.splits import with_split_ranks
-from nkilab.einsum.rewrite.views import with_matrices_before_products, with_matrices_between, with_views
+from nkilab.einsum.rewrite.views import with_matrices_between, with_views
 from nkilab.einsum.rewrite.window_rows import with_overlapping_rows, with_windows_as_rows
 
 pytestmark = pytest.mark.corpus
@@ -86,21 +86,6 @@ def test_a_product_that_is_one_of_matrices_stays_as_it_is() -> None:
         ["C[m, n] = A[m, k] . B[k, n] ;; M mul V add", "Z[m, n] = C[m, n] ;; M unary(exp)"], M=6, K=5, N=4,
     )  # fmt: skip
     assert with_matrices_between(cascade, 128) is cascade
-
-
-def test_what_products_read_in_parts_is_a_matrix_for_the_steps_before() -> None:
-    cascade = cascade_of(
-        {"Z": "I K D", "W": "D C", "V": "J K C", "S": "I K C", "A": "I K C", "X": "I J C"},
-        ["S[i, k, c] = Z[i, k, d] . W[d, c] ;; M mul V add", "A[i, k, c] = S[i, k, c] ;; M unary(tanh)",
-         "X[i, j, c] = A[i, k, c] . V[j, k, c] ;; M mul V add"],
-        I=6, K=5, D=4, C=3, J=7,
-    )  # fmt: skip
-    assert [str(e) for e in with_matrices_before_products(cascade, 128).einsums] == [
-        "S[ik, c] = Z[ik, d] . W[d, c] ;; M multiply V add",
-        "A[ik, c] = S[ik, c] ;; M tanh",
-        "A_rows[i, k, c] = A[5*i + k, c]",
-        "X[i, j, c] = A_rows[i, k, c] . V[j, k, c] ;; M multiply V add",
-    ]
 
 
 def test_frames_are_rows_of_one_view_in_which_neighbours_are_last() -> None:

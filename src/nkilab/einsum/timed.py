@@ -140,7 +140,7 @@ class Timed:
 
     def trials(self, changes: Sequence[tuple[str, Change]]) -> Iterator[Trial]:
         """What changes lead to, up to one that is far better; what is better may be tried again."""
-        for what, change in changes:
+        for number, (what, change) in enumerate(changes, 1):
             other = self.made(change(self.plan[1].knobs))
             trial = None if other is None else self.compared(what, other)
             if trial is None or not trial.is_better:
@@ -151,6 +151,7 @@ class Timed:
             if trial is not None and what not in self.late:
                 yield trial
             if trial is not None and what not in self.late and trial.after < trial.before * ENOUGH:
+                self.late |= {what: change for what, change in changes[number:] if what in self.seen}
                 return
 
     def compared(self, what: str, other: Plan) -> Trial:

@@ -18,7 +18,7 @@ from ..language.operators import OPERATORS
 from ..plan.build import Span
 from ..plan.choose import READS, Choice, Cluster
 from ..plan.context import Context
-from ..plan.deliver import Target, copied_of, deliver, lies_right, targets_of
+from ..plan.deliver import Target, deliver, lies_right, targets_of
 from ..plan.fetch import fetch
 from ..plan.fold import Partial
 from ..plan.nest import Nest
@@ -244,15 +244,6 @@ class PlaneNest(Nest):
         """Write a value where the tensor lies."""
         target = self.targets[einsum.name]
         value = tile.widened(value) if value.is_scalar else value
-        copied = copied_of(self.ctx, einsum, target, self.choice.part)
-        if target.hbm is not None and copied is not None:
-            output, numbers = einsum.output, range(len(einsum.output.indices))
-            axes = [self.axis(output, n, *constants([output], n), True) for n in numbers]
-            self.ctx.build.add(
-                nodes.Store(self.in_hbm(target.hbm, axes), self.rows_in(copied, output, self.spans))
-            )
-            target.hbm.changed()
-            target = replace(target, hbm=None)
         if target.tile is not None:
             self.into(value, self.place_in(target, einsum), tile, along)
             target.tile.changed()

@@ -106,15 +106,9 @@ class Builder:
         return found
 
     @contextmanager
-    def loop(
-        self, hint: str, trips: int, *, is_sequential: bool = False, comment: str = "", over: str = "",
-        step: int = 1,
-    ) -> Iterator[Expr]:  # fmt: skip
+    def loop(self, hint: str, trips: int, *, is_sequential: bool = False) -> Iterator[Expr]:
         """A loop; yields its variable, or 0 where it would run once and is left out."""
-        with self.tiles(hint, trips, 1, is_sequential=is_sequential, comment=comment) as span:
-            if over and trips > 1:
-                self.loops += 1
-                self.scopes[-1].turn = Turn(over, step, self.loops)
+        with self.tiles(hint, trips, 1, is_sequential=is_sequential) as span:
             yield span.start
 
     def pieces(

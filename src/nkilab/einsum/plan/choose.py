@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations, product
+from itertools import product
 from math import prod
 
 from ...errors import UnsupportedError
@@ -21,8 +21,6 @@ INSTRUCTION_NS, TRANSFER_NS, TURN_NS = 60.0, 150.0, 350.0
 BYTES_PER_NS, ELEMENT_NS = 300.0, 1.0
 # rows of a transfer that are shorter than this cost as much as longer ones: nanoseconds, all engines together
 SMALL_ROW_BYTES, ROW_NS = 512, 20.0 / 16
-# bytes that may be loaded again before loops are put in another order
-MOST_RELOADED = 1 << 22
 # pieces of a scan that overlap, and columns of one from which the next may as well be another instruction
 FEWEST_PIECES, WIDE_SCAN = 8, 512
 # times that an element is read, from which it is copied to where neighbours are read together
@@ -323,34 +321,6 @@ def transfer_ns(
         pieces = rows * columns * size / row_bytes if (has_part or has_free) else 1.0
         cost += pieces * ROW_NS
     return cost
-
-
-def ordered(
-    ctx: Context, einsums: list[Einsum], spans: dict[str, Span], choice: Choice, loops: list[str]
-) -> list[str]:
-    """Loops in the order in which least is loaded again; as they are where that gains little."""
-
-    def loaded(order: Sequence[str]) -> int:
-        return sum(_reloaded(ctx, a, spans, choice, order) for e in einsums for a in e.accesses)
-
-    best = min(permutations(loops), key=loaded)
-    gained = loaded(loops) - loaded(best)
-    return list(best) if gained > max(MOST_RELOADED, loaded(best) // 2) else loops
-
-
-def _reloaded(
-    ctx: Context, access: Access, spans: dict[str, Span], choice: Choice, order: Sequence[str]
-) -> int:
-    """Bytes that loops bring on chip of an operand in HBM."""
-    if ctx.chip(access.tensor) is not None or access.tensor not in ctx.storages:
-        return 0
-    inner = max((n for n, v in enumerate(order) if v in access.variables), default=-1)
-    again = prod(
-        -(-spans[v].most // max(choice.block(v), 1)) for v in order[: inner + 1] if v not in access.variables
-    )
-    rows = ctx.lanes if choice.part and choice.part not in access.variables else 1
-    size = prod(spans[v].most for v in access.variables) * ctx.bytes_of(ctx.dtypes[access.tensor])
-    return size * again * rows
 
 
 def sums_last(

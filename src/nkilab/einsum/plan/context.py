@@ -131,10 +131,6 @@ class Context:
         held = self.place_of(view)
         return held.version if held is not None else 0
 
-    def block_of(self, variable: str) -> int:
-        """Elements of a turn of a loop around the present nest."""
-        return self.blocks.get(variable, 1)
-
     def room(self) -> int:
         """Bytes per partition of SBUF that open scopes leave."""
         return self.budget - self.build.live_bytes()
@@ -278,17 +274,6 @@ class Context:
             return tile
 
         return self.build.once(("constant", dtype, value), 0, made)
-
-    def diagonal(self, dtype: str) -> Buffer:
-        """As large a tile with ones on its diagonal, made once, too."""
-
-        def made() -> Buffer:
-            ones = self.constant(1.0, dtype)
-            tile = self.temporary("identity", self.lanes, self.lanes, dtype)
-            self.build.add(nodes.Select(all_of(tile), all_of(ones), ZERO, 1, -1, "==", 0.0))
-            return tile
-
-        return self.build.once(("diagonal", dtype), 0, made)
 
     def positions(self, where: tuple[Expr, int, int], shape: tuple[int, int]) -> Buffer:
         """A tile of numbers: the first, what each partition and column adds; kept as long as they stay."""

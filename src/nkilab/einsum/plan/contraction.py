@@ -25,7 +25,6 @@ from .part import Parts, parts_of_sum
 from .product import (
     Blocks,
     Product,
-    along,
     block_sizes,
     even_tile,
     keeps_given,
@@ -160,9 +159,6 @@ class Contraction:
             fewest = fewest or len(options)
             if len(options) > fewest + 8:
                 break
-        if not options and any(along(self.einsum, a, spans, product.inner) for a in self.einsum.accesses):
-            options = self.smaller_blocks(part, free, over, room)
-            fewest = len(options)
         if not options:
             depth = over if self.beside else min(over, self.lanes)
             return Blocks(min(part, self.lanes), min(free, self.bank), depth)
@@ -176,14 +172,6 @@ class Contraction:
             f"blocks of {self.einsum}", [*held, *(replace(b, is_free_first=True) for b in first[:4])],
             lambda b: f"{b.part} x {b.free} x {b.over}",
         )  # fmt: skip
-
-    def smaller_blocks(self, part: int, free: int, over: int, room: float) -> list[tuple[float, Blocks]]:
-        """Blocks of fewer columns than a bank has, where more of an operand has no room."""
-        depths = [d for d in block_sizes(self.ctx, over, self.lanes) if d % self.lanes == 0 or d == over]
-        sizes = [self.bank >> n for n in range(1, 5) if free % (self.bank >> n) == 0]
-        options = (Blocks(min(part, self.lanes), n, d) for n in sizes for d in depths)
-        fitting = [b for b in options if self.may_be(b, room, b.over < over)]
-        return [(-float(b.free * b.over), b) for b in fitting]
 
     def is_given(self, blocks: Blocks) -> bool:
         """Whether blocks go with the parts and the order of loops that a mapping gives."""

@@ -12,6 +12,7 @@ from ..tree.nodes import PSUM, SBUF, At, Cut, View, all_of, columns_of, upto
 from .build import Span, UnreachableError, whole
 from .context import Context
 from .fetch import in_sbuf, is_few, turn, two_axes
+from .fetch import lies_right as is_right
 from .storage import Storage, first_rows, positions
 from .want import Want
 
@@ -41,11 +42,7 @@ class Target:
 
 def lies_right(storage: Storage, einsum: Einsum, spans: dict[str, Span], part: str) -> bool:
     """Whether a tile on chip has the variable on the partitions that the nest has there."""
-    q = storage.part_variable(einsum.output)
-    if q and spans[q].is_point:
-        q = ""
-    has_part = bool(part) and part in einsum.output.variables and not spans[part].is_point
-    return q == (part if has_part else "")
+    return is_right(storage, Want(einsum.output, spans, part if part in einsum.output.variables else ""))
 
 
 def targets_of(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str, copies: int = 1) -> Target:
@@ -95,17 +92,6 @@ def new_tile(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str, co
     # what is written in several steps has no copies, which each would have to write
     copies = 1 if "part" in dims or sum(e.name == einsum.name for e in ctx.cascade.einsums) > 1 else copies
     return ctx.add_tile(einsum.name, (extents, dims, bases), dtype, memory=memory, copies=copies)
-
-
-def copied_of(ctx: Context, einsum: Einsum, target: Target, part: str) -> Storage | None:
-    """The tile of which an Einsum stores a part as it lies there; None where it computes or arranges."""
-    is_copy = not (einsum.map_op or einsum.reduce_op or einsum.is_placed)
-    chip = ctx.chip(einsum.reads[0]) if is_copy and einsum.accesses else None
-    if chip is None or target.hbm is None or einsum.accesses[0].indices != einsum.output.indices:
-        return None
-    is_right = chip.part_variable(einsum.output) == part and not chip.has_blocks
-    is_same = (chip.buffer.memory, chip.buffer.dtype) == (SBUF, target.hbm.buffer.dtype)
-    return chip if is_right and is_same else None
 
 
 def is_one_element(ctx: Context, einsum: Einsum, axis: int) -> bool:

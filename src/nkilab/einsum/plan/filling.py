@@ -9,7 +9,7 @@ from math import prod
 from ..language.ast import Access
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
-from ..tree.nodes import At, Cut, View, all_of
+from ..tree.nodes import At, Cut, View
 from .build import Span, point, whole
 from .bulk import is_turned_in_bulk, turned_in_bulk
 from .context import Context, part_of, tensor_type
@@ -71,9 +71,6 @@ class Filling:
         if self.source.is_hbm and self.is_loaded_in_blocks:
             self.loaded_in_blocks()
             return True
-        if self.is_cast_whole:
-            self.ctx.build.add(nodes.Copy(all_of(self.tile.buffer), all_of(self.source.buffer)))
-            return True
         is_column = bool(self.part) and not self.free
         if self.source.is_hbm and is_column and self.loaded_as_rows():
             return True
@@ -93,15 +90,6 @@ class Filling:
         is_loaded = blocks.source.is_hbm and blocks.is_loaded_in_blocks
         is_turned = blocks.is_turned_at_once and blocks.blocks_of_a_bank > 1
         return pieces if is_loaded or is_turned or blocks.is_turned_in_bulk else []
-
-    @property
-    def is_cast_whole(self) -> bool:
-        """Whether all blocks of the source lie as the tile has them, in another type."""
-        one, other = self.source, self.tile
-        is_alike = (one.dims, one.bases, one.buffer.shape) == (other.dims, other.bases, other.buffer.shape)
-        size = prod(self.at[v].most for v in self.order)
-        shape = [expr(e).value or 0 for e in other.buffer.shape]
-        return is_alike and one.has_blocks and not one.is_hbm and size == prod(shape)
 
     # what is filled
 

@@ -15,7 +15,7 @@ from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import View
 from .build import Span, point, whole
-from .choose import Choice, Cluster, choose, ordered, running
+from .choose import Choice, Cluster, choose, running
 from .context import Context, part_of, tally
 from .deliver import Target, deliver, targets_of
 from .fetch import fetch
@@ -96,10 +96,8 @@ class Nest:
     @contextmanager
     def result_loops(self) -> Iterator[None]:
         """Loops over what no Einsum reduces."""
-        einsums, choice, title = self.cluster.einsums, self.choice, self.cluster.title
-        looped = [v for v in self.looped if v not in self.reduced]
-        order = self.in_order(ordered(self.ctx, einsums, self.spans, choice, looped))
-        loops = [self.tiled(v, "" if n else title) for n, v in enumerate(order)]
+        title, looped = self.cluster.title, [v for v in self.looped if v not in self.reduced]
+        loops = [self.tiled(v, "" if n else title) for n, v in enumerate(self.in_order(looped))]
         with ExitStack() as stack:
             for loop in loops:
                 stack.enter_context(loop)

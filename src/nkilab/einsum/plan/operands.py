@@ -11,7 +11,7 @@ from .context import Context, part_of
 from .product import Product
 from .reach import leaving
 from .stack import Stack, stacked, stacked_bytes, stacked_over
-from .stage import READ_AGAIN, stage, staged_bytes, widened
+from .stage import stage, staged_bytes
 from .storage import Storage, counted
 
 # part of the room on chip that an operand may take to be there before all else
@@ -38,23 +38,7 @@ class Operands:
     ) -> None:
         self.ctx, self.einsum, self.product, self.spans, self.dtype = ctx, einsum, product, spans, dtype
         self.stack = self.chosen_stack()
-        self.held: dict[int, Storage] = self.staged_around() if not self.stack else {}
-
-    def staged_around(self) -> dict[int, Storage]:
-        """Operands that turns of an outer loop read again: brought on chip before it where there is room."""
-        product, found = self.product, {}
-        for n, access in enumerate((product.left, product.right)):
-            spans = widened(self.ctx, access, self.spans) if access is not None else None
-            if access is None or spans is None or leaving(self.ctx, access, self.spans):
-                continue
-            if self.ctx.given.fitting([self.einsum.name], product.over, self.ctx.lanes) != self.ctx.lanes:
-                continue
-            if (
-                staged_bytes(self.ctx, access, spans, product.over, self.dtype)
-                <= self.ctx.room() * READ_AGAIN
-            ):
-                found[n] = stage(self.ctx, access, spans, product.over, self.dtype)
-        return found
+        self.held = dict[int, Storage]()
 
     def loops(self, beside: str) -> list[str]:
         """Variables of the loops around products: first those alone in an index of what has edges.

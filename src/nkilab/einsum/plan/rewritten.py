@@ -12,6 +12,7 @@ from ..rewrite.batch_order import with_batches_first, with_collected_results, wi
 from ..rewrite.chunks import with_chunks
 from ..rewrite.common import with_common_results, with_small_parts
 from ..rewrite.decays import is_decay
+from ..rewrite.factor_matrices import with_factor_matrices
 from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.filters import with_sums_over_filters
 from ..rewrite.gathered import with_chosen_operands
@@ -22,12 +23,7 @@ from ..rewrite.recurrences import with_first_values
 from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.scan_parts import scans_of_few_rows, with_scans_in_parts
 from ..rewrite.splits import with_chosen_columns, with_columns, with_split_ranks
-from ..rewrite.views import (
-    with_matrices,
-    with_matrices_before_products,
-    with_matrices_between,
-    with_views,
-)
+from ..rewrite.views import with_matrices, with_matrices_between, with_views
 from ..rewrite.window_rows import with_overlapping_rows, with_windows_as_rows
 from .knobs import Picker
 from .normal import has_few_rows, live, pairs
@@ -96,7 +92,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "axes in the parts that indices name": lambda cascade, _: with_split_ranks(cascade),
     "axes in such parts, small operands along ranks that they lack": _in_parts,
     "small products of a batch packed": _packed,
-    "what products read in parts as matrices": with_matrices_before_products,
+    "numbers of rows on diagonals of matrices": with_factor_matrices,
     "products of matrices": with_matrices,
     "products between products as matrices": with_matrices_between,
     "ranks that windows keep apart as one behind them": with_views,

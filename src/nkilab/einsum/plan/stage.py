@@ -20,31 +20,10 @@ from .storage import Storage, tile_shape
 
 # part of the room on chip that whole rows may take of which loops read short pieces
 ROWS_SHARE = 0.25
-# and that an operand may take which turns of an outer loop read again, to be there before it
-READ_AGAIN = 0.4
 
 
 class BeyondEdges(UnsupportedError):
     """An operand with zeros around it is to come on chip in parts."""
-
-
-def widened(ctx: Context, access: Access, spans: dict[str, Span]) -> dict[str, Span] | None:
-    """Spans that reach over loops inside of a loop on which an operand in HBM does not depend; else None.
-
-    An operand that every turn of an outer loop reads again is worth being brought on chip before it.
-    """
-    held = ctx.storages.get(access.tensor, ())
-    if not held or not held[0].is_hbm or held[0].depth or access.gathers:
-        return None
-    free = next(
-        (n for n, (v, trips) in enumerate(ctx.loops) if trips > 1 and v not in access.variables), None
-    )
-    if free is None:
-        return None
-    inner = {v: trips for v, trips in ctx.loops[free:] if v in access.variables and trips > 1}
-    if not inner or any(ctx.block_of(v) != 1 for v in inner):
-        return None
-    return {**spans, **{v: whole(trips) for v, trips in inner.items()}}
 
 
 def extents_of(access: Access, spans: dict[str, Span], part: str) -> tuple[list[int], list[str], list[Expr]]:

@@ -21,7 +21,6 @@ from .coalesced import Coalescing
 from .context import Context, PlanError
 from .contraction import Contraction
 from .deliver import targets_of
-from .diagonal import diagonal_of
 from .edges import EdgedCopy, Edges
 from .given import Given
 from .groups import Group, batches, einsums_of, groups_of, shared_by, turning_of
@@ -294,11 +293,10 @@ class Lowering:
             if v not in forced and all(given.may_turn(v, e.name, e.output.variables) for e in group.einsums)
         ]  # fmt: skip
         single = [v for v in batches(products, shared) if not all(self.is_together(e, v) for e in products)]
-        rest = [v for v in shared if v not in single and not self.units.is_scattering(v, products)]
+        rest = [v for v in shared if v not in single]
         if any(isinstance(s, Iterate) and substitution_in(s, cascade, self.ctx.lanes) for s in group.steps):
             rest = []
         loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
-        ctx = self.ctx
         tiled = self.homes.tiled_by(group, rest, products, dict.fromkeys(single, 1)) if rest else ""
         is_tiled = bool(single) or given.is_watched
         by_value = "" if is_tiled else self.homes.by_value(group, shared)
@@ -307,7 +305,7 @@ class Lowering:
         elif tiled:
             extent = cascade.extent(tiled, group.einsums[-1])
             loops.append((tiled, extent, self.homes.group_block(group, tiled, extent, products)))
-            if ctx.lanes // 2 <= extent <= ctx.lanes and not products:
+            if self.ctx.lanes // 2 <= extent <= self.ctx.lanes and not products:
                 loops += self.homes.rows_apart(group, [v for v in shared if v != tiled])
         order = given.sorted(names, [v for v, _, _ in loops])
         return sorted(loops, key=lambda held: order.index(held[0]))
@@ -432,19 +430,6 @@ class Lowering:
         units[:1] = filter(None, (ending, [e for e in units[0] if e not in ending]))
         return ending
 
-    def is_diagonal(self, einsum: Einsum, outer: dict[str, Span]) -> bool:
-        """Whether an Einsum is lowered as products with diagonal matrices."""
-        ctx = self.ctx
-        diagonal = diagonal_of(ctx, einsum, {v: s for v, s in outer.items() if v in einsum.variables})
-        if diagonal is None:
-            return False
-        costs_ns = dict(zip(("TensorE", "VectorE"), diagonal.costs_ns(), strict=True))
-        if ctx.cheapest(f"what sums {einsum.name}", costs_ns) != "TensorE":
-            return False
-        ctx.choices.append(f"{einsum.name}: summed by TensorE, as products with diagonal matrices")
-        diagonal.lower()
-        return True
-
     def lower_unit(
         self, unit: list[Einsum], outer: dict[str, Span], behind: set[str], ending: list[Einsum]
     ) -> bool:
@@ -454,10 +439,8 @@ class Lowering:
             product = product_of(self.ctx, unit[0], mine)
             if product is not None:
                 return self.lower_product(Contraction(self.ctx, unit[0], product, mine), behind, ending)
-        may_be = len(unit) == 1 and not self.ctx.given.is_watched
-        if not (may_be and self.is_diagonal(unit[0], outer)):
-            # what was to take its tiles out of PSUM reads it from where it lies
-            self.lower_cluster(unit, behind | {t for e in ending for t in e.reads}, outer)
+        # what was to take its tiles out of PSUM reads it from where it lies
+        self.lower_cluster(unit, behind | {t for e in ending for t in e.reads}, outer)
         return False
 
     def lower_product(self, nest: Contraction, behind: set[str], ending: list[Einsum]) -> bool:
