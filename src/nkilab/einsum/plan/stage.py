@@ -20,6 +20,8 @@ from .storage import Storage, tile_shape
 
 # part of the room on chip that whole rows may take of which loops read short pieces
 ROWS_SHARE = 0.25
+# and that an operand may take which turns of an outer loop read again, to be there before it
+READ_AGAIN = 0.4
 
 
 class BeyondEdges(UnsupportedError):

@@ -16,12 +16,10 @@ from ..language.additions import Additions
 from ..language.ast import Access, Cascade, Einsum, Kind, block_extent
 from ..rewrite.batch_order import copied, reordered
 from .knobs import Knobs
+from .stage import READ_AGAIN
 
 # turns from which a copy is worth making
 FEWEST_TURNS = 8
-
-# part of SBUF that a matrix may take which every turn reads the other way round, to be turned there
-READ_AGAIN = 0.4
 
 
 def turned_once(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> Cascade:
