@@ -10,11 +10,14 @@ from ..hardware import Hardware
 from ..language.ast import Einsum, Iterate
 from ..lower.plane_tiles import planes_for
 from ..tree.expr import name_of
-from .build import Span, point
+from .build import Span, point, whole
 from .choose import choices_for
 from .context import Context
 from .groups import Group, einsums_of, joins
 from .product import Product, products_for
+
+# how much longer products may take in the tiles of a loop that others share
+MOST_SCATTERED = 12
 
 
 class Units:
@@ -253,6 +256,18 @@ class Units:
         others = choices_for(self.ctx, [einsum], self.ctx.spans(einsum, outer))
         costs = [p.cost_ns for p in products[:1]] + [c.cost_ns for c in others[:1]]
         return min(costs, default=float("inf"))
+
+    def is_scattering(self, variable: str, products: list[Einsum]) -> bool:
+        """Whether tiles of a variable leave TensorE only ways that load single elements from HBM."""
+        ctx = self.ctx
+        for einsum in products:
+            extent = ctx.cascade.extent(variable, einsum) if variable in einsum.variables else 0
+            whole_cost = products_for(ctx, einsum, {})[0].cost_ns
+            tile = {variable: whole(ctx.lanes, name_of(variable) * ctx.lanes)}
+            tiled = products_for(ctx, einsum, tile) if extent > ctx.lanes else []
+            if tiled and tiled[0].cost_ns * (extent / ctx.lanes) > MOST_SCATTERED * whole_cost:
+                return True
+        return False
 
     def products_of(self, group: Group) -> list[Einsum]:
         """Einsums of a group that TensorE computes."""
