@@ -23,7 +23,12 @@ from ..rewrite.recurrences import with_first_values
 from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.scan_parts import scans_of_few_rows, with_scans_in_parts
 from ..rewrite.splits import with_chosen_columns, with_columns, with_split_ranks
-from ..rewrite.views import with_matrices, with_matrices_between, with_views
+from ..rewrite.views import (
+    with_matrices,
+    with_matrices_before_products,
+    with_matrices_between,
+    with_views,
+)
 from ..rewrite.window_rows import with_overlapping_rows, with_windows_as_rows
 from .knobs import Picker
 from .normal import has_few_rows, live, pairs
@@ -93,6 +98,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "axes in such parts, small operands along ranks that they lack": _in_parts,
     "small products of a batch packed": _packed,
     "numbers of rows on diagonals of matrices": with_factor_matrices,
+    "what products read in parts as matrices": with_matrices_before_products,
     "products of matrices": with_matrices,
     "products between products as matrices": with_matrices_between,
     "ranks that windows keep apart as one behind them": with_views,

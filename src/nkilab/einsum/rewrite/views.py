@@ -5,6 +5,7 @@
 Operands that are a part of a tensor are copied before.
 
 `Z[i, j, z] = P[i, a, j, b] . C[a, b, z]` is a product of matrices of `P'[a, b, i, j]`, which P is made as.
+What products alone read in parts, and all that it is computed of, is a matrix before a view.
 """
 
 from __future__ import annotations
@@ -77,6 +78,14 @@ def _is_between(tensor: str, cascade: Cascade) -> bool:
     readers = [e for e in cascade.einsums if tensor in e.reads]
     is_one = len(makers) == len(readers) == 1 and tensor not in cascade.outputs
     return is_one and _is_product(makers[0])
+
+
+def with_matrices_before_products(cascade: Cascade, partitions: int) -> Cascade:
+    """The cascade with what products alone read in parts as matrices, and so all that it is computed of."""
+    inner = {t for t in cascade.written if t not in cascade.outputs and t not in cascade.derived}
+    readers = [(e, t) for e in cascade.einsums for t in {*e.reads} & inner]
+    parted = {t for _, t in readers} - {t for e, t in readers if not _is_product(e)}
+    return viewing(cascade, partitions, parted, parted)
 
 
 def _is_product(einsum: Einsum) -> bool:
