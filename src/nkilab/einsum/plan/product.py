@@ -15,6 +15,8 @@ from .build import Span
 from .choose import (
     BYTES_PER_NS,
     MOST_OPTIONS,
+    ROW_NS,
+    SMALL_ROW_BYTES,
     TRANSFER_NS,
     TURN_NS,
     is_barred,
@@ -209,6 +211,7 @@ def _cost(
             moved_ns = _moved_ns(ctx, Want(access, spans, over, own), depth, count, beside_it, batch)
             cost += _all_moved(access, trips, batch, moved_ns)
     home = transfer_ns(ctx, einsum.output, True, spans, part, free, rows, columns)
+    home -= _collected_ns(ctx, einsum, spans, part, free, rows * columns) if home else 0.0
     home -= (TRANSFER_NS if home else 0.0) * (1 - 1 / max(batch.values(), default=1))
     is_new = ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "hbm"
     is_across = is_new and ctx.wanted.get(einsum.name, "") not in ("", part)
@@ -216,6 +219,20 @@ def _cost(
     served, lost_ns = ctx.served.get(einsum.name, (frozenset[str](), 0.0))
     cost += lost_ns if is_new and part and part not in served else 0.0
     return cost + prod(t for v, t in trips.items() if v in einsum.output.variables) * (home + 60 + columns)
+
+
+def _collected_ns(
+    ctx: Context, einsum: Einsum, spans: dict[str, Span], part: str, free: str, elements: int
+) -> float:
+    """What short rows of a result cost less because all that lies behind its partitions leaves together."""
+    indices, size = einsum.output.affine, ctx.bytes_of(ctx.dtypes[einsum.name])
+    places = [n for n, i in enumerate(indices) if part and part in i.variables]
+    columns = spans[free].most if free and free in indices[-1].variables else 1
+    run = prod(spans[v].most for i in indices[places[0] + 1 :] for v in i.variables) if places else columns
+    is_far = ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "chip"
+    if not is_far or not places or columns * size >= SMALL_ROW_BYTES or run <= columns:
+        return 0.0
+    return elements * ROW_NS * (1 / columns - (1 / run if run * size < SMALL_ROW_BYTES else 0.0))
 
 
 def _moved_ns(
