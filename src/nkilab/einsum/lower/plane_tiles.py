@@ -197,6 +197,14 @@ def _cost(
     count = sum(max(1, len(e.operands) - 1 + bool(e.reduced)) for e in einsums)
     cost = prod(trips.values()) * count * (INSTRUCTION_NS + elements)
     cost += sum(turned_ns(ctx, e, spans, planes.part) for e in einsums)
+    for chip, access in ((c, a) for a in moved if (c := ctx.chip(a.tensor)) is not None):
+        # transposed on chip, a matrix for each value of further axes
+        apart = {v for v in access.variables if not spans[v].is_point} - {
+            planes.part,
+            chip.part_variable(access),
+        }
+        is_turned = planes.part in access.variables and chip.part_variable(access) != planes.part
+        cost += is_turned * TURN_NS * prod(spans[v].most for v in apart)
     for access in {str(a): a for a in moved if ctx.chip(a.tensor) is None}.values():
         size = ctx.bytes_of(ctx.dtypes[access.tensor])
         wide = [v for v in access.variables if not spans[v].is_point]

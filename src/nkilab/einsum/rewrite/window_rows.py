@@ -67,7 +67,9 @@ def _overlaps(image: Access, einsum: Einsum, cascade: Cascade) -> bool:
     if not einsum.is_product or image.tensor in cascade.outputs:
         return False
     summed = {v for v in einsum.reduced if v in image.variables and cascade.extent(v, einsum) > 1}
-    moved = {v for i in image.affine if len(i.variables) > 1 for v in summed & {*i.variables}}
+    # parts of an axis that is summed whole are no windows
+    windows = [{*i.variables} for i in image.affine if {*i.variables} - {*einsum.reduced}]
+    moved = {v for names in windows if len(names) > 1 for v in summed & names}
     is_long = max((cascade.extent(v, einsum) for v in moved), default=0) >= LONG
     is_row = bool(moved) and moved == summed and (len(summed) == 1 or is_long)
     return is_row and not {*einsum.output.variables} <= {*image.variables}
