@@ -115,13 +115,13 @@ def test_operands_and_results_of_products_are_matrices() -> None:
     )  # fmt: skip
     # B is the larger operand: its order of l and k holds for both
     assert [str(e) for e in with_matrices(cascade, 128).einsums] == [
-        "A_batches[a_0, a_2, a_3, a_1] = A[a_0, a_1, a_2, a_3]",
+        "A_batches[i, j, l, k] = A[i, k, j, l]",
         "A_batches_rows[4*i + j, 5*l + k] = A_batches[i, j, l, k]",
-        "B_batches[b_0, b_2, b_1, b_3] = B[b_0, b_1, b_2, b_3]",
+        "B_batches[m, n, l, k] = B[m, l, n, k]",
         "B_batches_rows[8*m + n, 5*l + k] = B_batches[m, n, l, k]",
         "Z_batches[ij, mn] = A_batches_rows[ij, lk] . B_batches_rows[mn, lk] ;; M multiply V add",
-        "Z_batches_rows[z_0, z_2, z_1, z_3] = Z_batches[4*z_0 + z_2, 8*z_1 + z_3]",
-        "Z[z_0, z_1, z_2, z_3] = Z_batches_rows[z_0, z_2, z_1, z_3]",
+        "Z_batches_rows[i, j, m, n] = Z_batches[4*i + j, 8*m + n]",
+        "Z[i, m, j, n] = Z_batches_rows[i, j, m, n]",
     ]
 
 
@@ -129,7 +129,7 @@ def test_a_few_elements_between_those_of_the_other_operand_are_collected() -> No
     declared = {"X": "C P", "W": "C O B", "Z": "O P B"}
     few = cascade_of(declared, ["Z[o, p, b] = X[c, p] . W[c, o, b] ;; M mul V add"], C=8, O=6, P=9, B=4)
     assert [str(e) for e in with_collected_results(few).einsums][1:] == [
-        "Z[z_0, z_1, z_2] = Z_batches[z_0, z_1, z_2]"
+        "Z[o, p, b] = Z_batches[o, p, b]"
     ]
     many = cascade_of(declared, ["Z[o, p, b] = X[c, p] . W[c, o, b] ;; M mul V add"], C=8, O=6, P=9, B=16)
     assert with_collected_results(many) is many

@@ -196,7 +196,7 @@ def test_rows_of_windows_come_last_in_results() -> None:
     )  # fmt: skip
     assert [str(e) for e in with_windows_last(cascade).einsums] == [
         "Z_batches[k, p, q] = X[p + r, q + s, c] . F[r, s, c, k] ;; M multiply V add",
-        "Z[z_0, z_1, z_2] = Z_batches[z_2, z_0, z_1]",
+        "Z[p, q, k] = Z_batches[k, p, q]",
     ]
 
 

@@ -21,7 +21,7 @@ from .deliver import Target, deliver, targets_of
 from .fetch import fetch
 from .fold import Partial, across_partitions, common_copies, folded, is_folded
 from .reach import leaving
-from .stage import READ_AGAIN, stage, staged_before, staged_bytes
+from .stage import stage, staged_around, staged_before
 from .storage import Storage, counted, first_rows
 from .values import Tile, Value
 from .want import Want
@@ -64,7 +64,7 @@ class Nest:
         if is_folded(self.ctx, einsums, self.targets, self.choice, self.spans):
             self.fold()
             return
-        self.staged = self.padded() | self.read_again() | self.staged_before()
+        self.staged = self.padded() | self.staged_before()
         self.is_late = self.is_combined_late()
         self.summed_up()
 
@@ -141,24 +141,12 @@ class Nest:
         }
 
     def staged_before(self) -> dict[str, Storage]:
-        """Operands that an earlier nest brought on chip as this one wants them."""
+        """Operands that an earlier nest, or turns of an outer loop, have on chip as this nest wants them."""
         found: dict[str, Storage] = {}
         for access in (a for a in self.from_hbm() if self.choice.part in a.variables):
             before = staged_before(self.ctx, access, self.spans, self.choice.part)
+            before = before or staged_around(self.ctx, access, self.spans, self.choice.part)
             found |= {str(access): before} if before is not None else {}
-        return found
-
-    def read_again(self) -> dict[str, Storage]:
-        """Operands that turns of an outer loop read again: brought on chip before it where there is room."""
-        found, part = dict[str, Storage](), self.choice.part
-        for access in (a for a in self.from_hbm() if part in a.variables and not a.gathers):
-            is_again = any(trips > 1 and v not in access.variables for v, trips in self.ctx.loops)
-            is_whole = not any(self.spans[v].start.names for v in access.variables)
-            if not (is_again and is_whole) or leaving(self.ctx, access, self.spans):
-                continue
-            dtype = self.ctx.dtypes[access.tensor]
-            if staged_bytes(self.ctx, access, self.spans, part, dtype) <= self.ctx.room() * READ_AGAIN:
-                found[str(access)] = stage(self.ctx, access, self.spans, part, dtype)
         return found
 
     def fold(self) -> None:

@@ -172,6 +172,17 @@ def staged_before(ctx: Context, access: Access, spans: dict[str, Span], part: st
     return next((s.cache[key] for s in ctx.build.scopes if key in s.cache), None)
 
 
+def staged_around(ctx: Context, access: Access, spans: dict[str, Span], part: str) -> Storage | None:
+    """An operand that turns of an outer loop read again, on chip before it where there is room; else None."""
+    is_again = any(trips > 1 and v not in access.variables for v, trips in ctx.loops)
+    is_whole = not access.gathers and not any(spans[v].start.names for v in access.variables)
+    if not (is_again and is_whole) or leaving(ctx, access, spans):
+        return None
+    dtype = ctx.dtypes[access.tensor]
+    is_small = staged_bytes(ctx, access, spans, part, dtype) <= ctx.room() * READ_AGAIN
+    return stage(ctx, access, spans, part, dtype) if is_small else None
+
+
 def _filled(ctx: Context, access: Access, spans: dict[str, Span], made: Storage, source: Storage) -> None:
     is_padded = source.is_hbm and leaving(ctx, access, spans)
     if is_padded:
