@@ -128,9 +128,7 @@ def test_operands_and_results_of_products_are_matrices() -> None:
 def test_a_few_elements_between_those_of_the_other_operand_are_collected() -> None:
     declared = {"X": "C P", "W": "C O B", "Z": "O P B"}
     few = cascade_of(declared, ["Z[o, p, b] = X[c, p] . W[c, o, b] ;; M mul V add"], C=8, O=6, P=9, B=4)
-    assert [str(e) for e in with_collected_results(few).einsums][1:] == [
-        "Z[o, p, b] = Z_batches[o, p, b]"
-    ]
+    assert [str(e) for e in with_collected_results(few).einsums][1:] == ["Z[o, p, b] = Z_batches[o, p, b]"]
     many = cascade_of(declared, ["Z[o, p, b] = X[c, p] . W[c, o, b] ;; M mul V add"], C=8, O=6, P=9, B=16)
     assert with_collected_results(many) is many
 
