@@ -87,12 +87,11 @@ def test_a_system_of_thousands_fits_on_chip() -> None:
 
 
 @pytest.mark.corpus(drawn=False)
-def test_a_search_goes_on_where_a_choice_leaves_numbers_that_no_turn_can_reach() -> None:
-    # one by one, turns would read a number from the middle of a tile's partitions
+def test_a_search_of_a_blocked_solve_is_no_slower_than_its_rules() -> None:
     text = solved(256, 8, DIVIDED, ", T: [I, N], D: [I]")
     rules, searched = einsum.compile(text), einsum.compile(text, search=0.3)
     assert searched.estimate.latency_us <= rules.estimate.latency_us
-    assert "choices gave no kernel" in searched.changes[-1]
+    assert "searched 6 choices" in searched.changes[-1]
 
 
 @pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
