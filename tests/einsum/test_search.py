@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from functools import partial
@@ -15,6 +16,7 @@ import nkilab.einsum
 from nkilab.einsum.emit.nki import NkiPrinter
 from nkilab.einsum.language.extents import sized
 from nkilab.einsum.language.forms import spec_from
+from nkilab.einsum.plan.context import Plan, PlanError
 from nkilab.einsum.plan.knobs import RULES, Knobs
 from nkilab.einsum.plan.lower import lower
 from nkilab.einsum.prove import prove
@@ -186,6 +188,21 @@ def test_two_workers_find_the_same_kernel() -> None:
         one.changes,
         one.alternatives,
     )
+
+
+def test_a_search_goes_on_where_choices_give_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = Plans.built
+
+    def refused(self: Plans, knobs: Knobs) -> Plan:
+        if knobs != self.rules.knobs:
+            raise PlanError(AssertionError("no nest goes on"), ())
+        return built(self, knobs)
+
+    monkeypatch.setattr(Plans, "built", refused)
+    sizes = {"K": 256, "M": 256, "N": 512}
+    rules, best = (nkilab.einsum.compile(PRODUCT, sizes=sizes, search=budget) for budget in (0, 0.3))
+    assert best.source == rules.source
+    assert re.search(r"; [1-9]\d* choices gave no kernel", best.changes[-1])
 
 
 @pytest.mark.corpus(drawn=False)

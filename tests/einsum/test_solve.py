@@ -91,7 +91,6 @@ def test_a_search_of_a_blocked_solve_is_no_slower_than_its_rules() -> None:
     text = solved(256, 8, DIVIDED, ", T: [I, N], D: [I]")
     rules, searched = einsum.compile(text), einsum.compile(text, search=0.3)
     assert searched.estimate.latency_us <= rules.estimate.latency_us
-    assert "searched 6 choices" in searched.changes[-1]
 
 
 @pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
