@@ -225,6 +225,8 @@ def interrupted(work: Callable[[], object], file: str, at: int) -> int:
 PLACES = [(threadpoolctl.__file__, 50), (threads.__file__, 80), (tile.__file__, 50), (PACKAGE, 50)]
 
 
+# Python tells of what ends a generator that nothing holds any more, and raises it nowhere
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(("file", "most"), PLACES, ids=["blas", "threads", "tiles", "all"])
 def test_an_interrupt_at_any_call_leaves_nothing_of_a_launch(
     file: str, most: int, monkeypatch: pytest.MonkeyPatch
