@@ -38,6 +38,11 @@ def pieces_of(text: str, outputs: tuple[str, ...] = ("Z",)) -> tuple[bool, dict[
         ("T[m, n] = A[m, n] if n < 40 else 1\nZ[m, n] = T[m, n] * B[m, n]", np.where(FIRST, A, 1) * B),
         ("T[m, n] = A[m, n] if n < 40 else 2\nZ[m, n] = B[m, n] / T[m, n]", B / np.where(FIRST, A, 2)),
         ("T[m, n] = A[m, n] if n < 40 else 1\nZ[m, n] = exp(T[m, n])", np.exp(np.where(FIRST, A, 1))),
+        (
+            "T[m, n] = A[m, n] if n < 40 else 0\nU[m, n] = T[m, n] if n == 70 else 5\n"
+            "Z[m, n] = U[m, n] + B[m, n]",
+            np.where(np.arange(N) == 70, 0.0, 5.0) + B,
+        ),
         # by another name, and read beyond the border
         ("T[m, n] = A[m, n] if n < 40 else 0\nZ[a, k] = T[a, k] + B[a, k]", np.where(FIRST, A, 0) + B),
         ("Z[m, n] = A[m, n + 60] if n < 40 else A[m, n - 40]", np.roll(A, 40, 1)),

@@ -19,7 +19,7 @@ from ..plan.choose import (
     sums_last,
     tiles_of_axes,
     turned_ns,
-)  # fmt: skip
+)
 from ..plan.context import Context
 from ..plan.reach import leaving
 from ..plan.stage import bytes_around

@@ -223,16 +223,9 @@ class Units:
         lies = []
         for tensor in (einsum.name, *einsum.reads):
             chip, axes = ctx.chip(tensor), (ctx.barred.get(tensor, ()), ctx.avoided.get(tensor, ()))
-            tile = chip and (
-                chip.dims,
-                chip.bases,
-                chip.copies,
-                chip.depth,
-                chip.buffer.shape,
-                chip.buffer.memory,
-            )
-            has_any = tensor in ctx.storages
-            lies.append((tile, has_any, *map(frozenset, axes), *(of.get(tensor) for of in known)))
+            tile = chip and (chip.dims, chip.bases, chip.copies, chip.depth, chip.buffer.memory)
+            shape = chip.buffer.shape if chip else tensor in ctx.storages
+            lies.append((tile, shape, *map(frozenset, axes), *(of.get(tensor) for of in known)))
         extents = (ctx.cascade.extent(v, einsum) for v in einsum.variables)
         room = build.live_bytes(), build.depth, ctx.knobs.most_columns
         return id(einsum), *extents, self.points, *lies, *ctx.loops, *room

@@ -7,9 +7,9 @@ is computed of them element by element.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Operand, Scalar, Step, plain
@@ -49,9 +49,19 @@ def _border(einsum: Einsum, axis: int, cascade: Cascade) -> int:
     """The first value of an axis at which a comparison is decided otherwise than before; 0 for none."""
     variable = einsum.output.indices[axis].plain
     extent = cascade.extent(variable, einsum)
-    holds = [_holds(einsum, {**cascade.sizes, variable: at}) for at in range(extent)]
-    borders = [n for n, (one, other) in enumerate(pairwise(holds), 1) if one != other]
-    return borders[0] if len(borders) == 1 and FEWEST <= borders[0] <= extent - FEWEST else 0
+    if not _changes_once(einsum, variable, cascade):
+        return 0
+    first = _holds(einsum, {**cascade.sizes, variable: 0})
+    differs = lambda at: _holds(einsum, {**cascade.sizes, variable: at}) != first  # noqa: E731
+    border = bisect_left(range(extent), True, key=differs)
+    return border if FEWEST <= border <= extent - FEWEST else 0
+
+
+def _changes_once(einsum: Einsum, variable: str, cascade: Cascade) -> bool:
+    """Whether a comparison is of a variable itself with a number, and changes at one value at most."""
+    if einsum.condition is None or einsum.condition.relation in ("==", "!="):
+        return False
+    return not einsum.condition.difference.at({**cascade.sizes, variable: 0}).terms
 
 
 def _holds(einsum: Einsum, values: Mapping[str, int]) -> bool:
@@ -140,8 +150,9 @@ class _Pieces:
 
     def is_decided(self, einsum: Einsum, variable: str) -> bool:
         """Whether a comparison is decided alike all over each of the pieces."""
-        holds = [_holds(einsum, {**self.cascade.sizes, variable: at}) for at in range(self.extent)]
-        return len({*holds[: self.border]}) == len({*holds[self.border :]}) == 1
+        ends = (0, self.border - 1, self.border, self.extent - 1)
+        holds = [_holds(einsum, {**self.cascade.sizes, variable: at}) for at in ends]
+        return _changes_once(einsum, variable, self.cascade) and holds[::2] == holds[1::2]
 
     def named(self, tensor: str, piece: int) -> str:
         """The tensor that has a piece of another."""
