@@ -14,6 +14,7 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 from xdist.scheduler import WorkStealingScheduling
 
+from nkilab.cycles import SELDOM
 from nkilab.machine import MACHINES, Machine
 from nkilab.trace.session import Session
 from tests.examples import ALL, DRAWN
@@ -53,13 +54,14 @@ def drawn(cases: Iterable[str]) -> set[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None]:
-    """Collect without a look for cycles, a quarter of the time: what is collected stays to the end."""
+    """Collect without a look for cycles, a quarter of the time: what is collected stays; then look seldom."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
         gc.enable()
+        gc.set_threshold(SELDOM)
 
 
 @pytest.hookimpl(optionalhook=True)

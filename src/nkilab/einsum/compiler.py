@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any
 
 from ..argument_checks import mapping, need, seconds, whole
+from ..cycles import seldom_collected
 from ..errors import UnsupportedError, UsageError, shown
 from ..machine import Machine, machine_named
 from ..tiles.dtypes import as_dtype
@@ -139,6 +140,7 @@ def _over_ranges(
     )
 
 
+@seldom_collected()
 def _planned(
     spec: Spec, cascade: Cascade, dtypes: Mapping[str, Any] | str | None, dialect: str, machine: Machine,
     search: Search,
@@ -329,6 +331,7 @@ def with_axes_swapped(cascade: Cascade, output: str) -> Cascade:
     return replace(cascade, tensors=tensors, steps=tuple(steps))
 
 
+@seldom_collected()
 def _mapped(
     spec: Spec, cascade: Cascade, machine: Machine, dialect: str, found: tuple[Finding, ...], search: Search,
 ) -> CompiledEinsum:  # fmt: skip

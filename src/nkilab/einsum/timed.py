@@ -17,7 +17,7 @@ from typing import TypeVar
 from ..errors import NkilabError
 from .plan.context import Context, Plan, Planner, is_fault, reason
 from .plan.groups import groups_of, ordered_steps
-from .plan.knobs import Decision, Knobs
+from .plan.knobs import MORE_BLOCKS, Decision, Knobs
 from .plan.normal import has_few_rows
 from .plan.reach import beyond_edges
 from .tree.nodes import Kernel, run_by
@@ -34,8 +34,6 @@ CLOSE = 2.0
 MOST_TIMED, MOST_STATEMENTS = 6, 20_000
 # Einsums of all plans that are made besides the first together, and plans at least, if one has not more
 MOST_PLANNED, FEWEST_PLANS = 160, 6
-# blocks of partitions that tiles of loops which Einsums share may have instead
-MORE_BLOCKS = 4
 # columns that tiles may have instead at most, so that one is moved while another is computed; and statements
 # that a kernel of few turns runs
 FEWER_COLUMNS, FEW_STATEMENTS = (2048, 1024), 200
@@ -238,9 +236,9 @@ def _others(decision: Decision) -> Iterator[tuple[float, str, Change]]:
 def _changes(plan: Plan) -> list[tuple[str, Change]]:
     """Changes of a plan that are worth trying."""
     kernel, ctx = plan
-    widths = [n for n in FEWER_COLUMNS if n < ctx.knobs.most_columns and run_by(kernel.body) < FEW_STATEMENTS]
+    widths = [n for n in FEWER_COLUMNS if n < ctx.widest and run_by(kernel.body) < FEW_STATEMENTS]
     narrow = [(f"tiles of {n} columns at most", partial(replace, most_columns=n)) for n in widths]
-    is_larger = ctx.is_tiled and not ctx.knobs.group_blocks
+    is_larger = ctx.is_larger and not ctx.knobs.group_blocks
     larger = (f"tiles of {MORE_BLOCKS} blocks of partitions", partial(replace, group_blocks=MORE_BLOCKS))
     return [*_reordered(ctx), *islice(_close(ctx), MOST_TIMED), *[larger] * is_larger, *narrow]
 

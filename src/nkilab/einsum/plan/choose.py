@@ -70,10 +70,13 @@ def choose(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> Choic
     options = [o for o in options if all(ctx.given.side(e.name) in ("", o.part) for e in einsums)] or options
     if not options:
         raise einsums[0].located(UnsupportedError(f"no variable of {names} can lie on the partitions"))
-    return ctx.pick(
+    picked = ctx.pick(
         f"the layout of {names}", options[:MOST_OPTIONS], lambda c: f"{c.part or 1} on partitions",
         [c.cost_ns for c in options[:MOST_OPTIONS]],
     )  # fmt: skip
+    if picked.free:
+        ctx.widest = max(ctx.widest, picked.block(picked.free) or spans[picked.free].most)
+    return picked
 
 
 def choices_for(ctx: Context, einsums: list[Einsum], spans: dict[str, Span]) -> list[Choice]:

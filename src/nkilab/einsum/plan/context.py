@@ -70,7 +70,8 @@ class Context:
     loops: list[tuple[str, int]] = field(default_factory=list)
     blocks: dict[str, int] = field(default_factory=dict)  # elements that a turn of such a loop covers
     homes: dict[str, str] = field(default_factory=dict)  # where results go: chip, hbm or both
-    is_tiled: bool = False  # whether Einsums share a loop over tiles
+    widest: int = 0  # columns of the widest tile
+    is_larger: bool = False  # whether a loop that Einsums share has room for tiles of more blocks of partitions
     # variable that readers of a tensor want on the partitions
     wanted: dict[str, str] = field(default_factory=dict)
     # variables with which on the partitions TensorE can read a tensor, and nanoseconds lost else

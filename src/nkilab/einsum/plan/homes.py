@@ -15,7 +15,7 @@ from .build import Span, point
 from .choose import ROW_NS, SMALL_ROW_BYTES
 from .context import Context
 from .groups import Group, einsums_of
-from .knobs import SMALLER_SHARES
+from .knobs import MORE_BLOCKS, SMALLER_SHARES
 from .product import is_batch, matmul_dtype, products_for
 from .stage import stage, staged_bytes
 from .storage import Storage
@@ -270,12 +270,12 @@ class Homes:
         if any(size > ctx.room() * 0.4 for size in sizes):
             most = 4
         most = ctx.knobs.group_blocks or most
-        for factor in (8, 4, 2):
-            block = ctx.lanes * factor
+        possible = [ctx.lanes]
+        for block in (ctx.lanes * factor for factor in (2, 4, 8) if extent % (ctx.lanes * factor) == 0):
             size = sum({e.name: self.tile_bytes(e, {variable: block}) for e in group.einsums}.values())
-            if factor <= most and extent % block == 0 and extent > block and size * 2 <= ctx.room() * NEAR:
-                return block
-        return ctx.lanes
+            possible += [block] * (extent > block and size * 2 <= ctx.room() * NEAR)
+        ctx.is_larger |= any(most * ctx.lanes < block <= MORE_BLOCKS * ctx.lanes for block in possible)
+        return max(block for block in possible if block <= most * ctx.lanes)
 
     def moved_ns(
         self, group: Group, products: Sequence[Einsum], variable: str, blocks: Mapping[str, int]

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 Option = TypeVar("Option")
+# blocks of partitions that tiles of loops which Einsums share may have instead
+MORE_BLOCKS = 4
 # what is decided, and which of the decisions on that it is
 Key = tuple[str, int]
 

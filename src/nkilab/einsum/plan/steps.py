@@ -184,7 +184,6 @@ class Lowering:
         ctx.resident |= {e.name for e in totals}
         self.units.points = tuple(v for v, _, block in loops if block == 1)
         is_trivial = not turning_of(loops)
-        ctx.is_tiled |= any(block % ctx.lanes == 0 for _, _, block in loops)
         self.homes.settle_homes(group, later, is_trivial, {v: b for v, _, b in loops})
         self.homes.bar(group)
         ctx.loops = [(v, -(-e // b)) for v, e, b in loops]
@@ -467,15 +466,15 @@ class Lowering:
         cluster, mine = Cluster(unit, kept), {v: s for v, s in outer.items() if v in variables}
         is_total = any(id(e) in self.units.totals for e in unit)
         planes = None if is_total else planes_for(ctx, unit, spans)
-        choices = choices_for(ctx, unit, spans)
-        if planes is not None and (
-            not choices or self.has_planes(cluster, planes.cost_ns, choices[0].cost_ns)
-        ):
+        if planes is not None and self.has_planes(cluster, planes.cost_ns, spans):
             PlaneNest(ctx, cluster, mine, planes).lower()
         else:
             Nest(ctx, cluster, mine).lower()
 
-    def has_planes(self, cluster: Cluster, planes_ns: float, other_ns: float) -> bool:
+    def has_planes(self, cluster: Cluster, planes_ns: float, spans: dict[str, Span]) -> bool:
         """Whether Einsums run over tiles of several axes, or of two: what is judged the cheaper first."""
-        costs_ns = {"several axes": planes_ns, "two axes": other_ns}
+        choices = choices_for(self.ctx, cluster.einsums, spans)
+        if not choices:
+            return True
+        costs_ns = {"several axes": planes_ns, "two axes": choices[0].cost_ns}
         return self.ctx.cheapest(f"the tiles of {cluster.title}", costs_ns) == "several axes"
