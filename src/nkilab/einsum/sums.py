@@ -7,7 +7,7 @@ every element of the place, and together all; a statement that adds without a ta
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -18,7 +18,7 @@ from .room import views_of
 from .sets import Access, ProofError, points, told, turns, within
 from .tree.along import axes_of
 from .tree.expr import Expr, expr
-from .tree.nodes import Activate, Fill, Loop, MatMul, Reduce, Tally
+from .tree.nodes import Activate, Choose, Fill, Loop, MatMul, Reduce, Tally
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,11 @@ def proved_sums(accesses: list[Access]) -> int:
     tallies = {a.number: a.statement for a in accesses if isinstance(a.statement, Tally)}
     for access in accesses:
         by_buffer.setdefault(id(access.view.buffer), []).append(access)
+    choices = (a.statement for a in accesses if isinstance(a.statement, Choose))
+    pieces = {id(c.total.buffer): c.dst.cuts[-1].count for c in choices if c.total is not None}
     count = 0
     for held in by_buffer.values():
-        sums = [_sum(a, held, tallies.keys()) for a in held if isinstance(a.statement, Tally)]
+        sums = [_sum(a, held, tallies.keys(), pieces) for a in held if isinstance(a.statement, Tally)]
         _need_tallies(held, {s.number for s in sums})
         for group in _together(sums):
             _adds_each_once(group)
@@ -71,7 +73,8 @@ def adds(write: Access) -> bool:
     return any(view == write.view for view in reads)
 
 
-def _sum(tallied: Access, held: list[Access], tallies: Collection[int]) -> Sum:
+def _sum(tallied: Access, held: list[Access], tallies: Collection[int], pieces: Mapping[int, Expr]) -> Sum:
+    """What is told of a sum; `pieces` are the elements behind each of a buffer that has maxima already."""
     tally = tallied.statement
     assert isinstance(tally, Tally)
     adding = next((a for a in held if a.number == tallied.number and a.is_write), None)
@@ -81,7 +84,8 @@ def _sum(tallied: Access, held: list[Access], tallies: Collection[int]) -> Sum:
     if isinstance(statement, Reduce):
         # partitions that are added up later are values of the sum
         kept = axes_of(tally.into)[1 if tally.is_across else 0 :]
-        if _product(axes_of(statement.src)) != _product(kept) * prod(s.count for s in tally.added):
+        taken = _product(axes_of(statement.src)) * pieces.get(id(statement.src.buffer), 1)
+        if taken != _product(kept) * prod(s.count for s in tally.added):
             raise ProofError(f"{told(statement)} takes other elements than the sum {tally.into.buffer.name}")
     fixed = loops
     if isinstance(statement, MatMul):

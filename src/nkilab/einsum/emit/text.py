@@ -185,7 +185,7 @@ class Printer(ABC):
             case tuple():
                 return "[" + ", ".join(f"[{step}, {count}]" for step, count in value) + "]"
             case str() if name in instruction.attributes:
-                return f"nisa.engine.{value}" if name == "engine" else f"nl.{value}"
+                return f"nisa.{name}.{value}" if name in ("engine", "reduce_cmd") else f"nl.{value}"
         return str(value)
 
     def rows_of(self, gather: nodes.Gather) -> str:

@@ -71,7 +71,7 @@ class Context:
     blocks: dict[str, int] = field(default_factory=dict)  # elements that a turn of such a loop covers
     homes: dict[str, str] = field(default_factory=dict)  # where results go: chip, hbm or both
     widest: int = 0  # columns of the widest tile
-    is_larger: bool = False  # whether a loop that Einsums share has room for tiles of more blocks of partitions
+    is_larger: bool = False  # whether a loop that Einsums share has room for tiles of more blocks
     # variable that readers of a tensor want on the partitions
     wanted: dict[str, str] = field(default_factory=dict)
     # variables with which on the partitions TensorE can read a tensor, and nanoseconds lost else

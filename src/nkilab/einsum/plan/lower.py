@@ -13,6 +13,7 @@ from ..lower.stencil import stencils_in
 from ..rewrite.common import with_common_results
 from ..rewrite.diagonals import with_diagonals
 from ..rewrite.recurrences import with_scans
+from ..rewrite.scales import with_scales_last
 from ..rewrite.shared_names import with_shared_names
 from ..tree.nodes import Kernel
 from .context import Context
@@ -114,4 +115,4 @@ def rewritten(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> 
 
 def _deferred(cascade: Cascade, dtypes: Mapping[str, str]) -> Cascade:
     # float16 has no room for what a factor has yet to make smaller
-    return cascade if "float16" in dtypes.values() else deferred(cascade)
+    return cascade if "float16" in dtypes.values() else deferred(with_scales_last(cascade))

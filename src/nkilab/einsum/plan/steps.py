@@ -26,6 +26,7 @@ from .given import Given
 from .groups import Group, batches, einsums_of, groups_of, shared_by, turning_of
 from .homes import Homes, state_of
 from .knobs import Knobs
+from .maxima import with_maxima_of_choices
 from .nest import Nest
 from .normal import why_left_out
 from .peeled import peel
@@ -132,6 +133,7 @@ class Lowering:
         is_given = self.ctx.given.is_watched
         if not is_given:
             self.ctx.choices.extend(without_ruled_out(kernel, self.ctx.lanes, self.ctx.build.fresh))
+            with_maxima_of_choices(kernel.body, self.ctx.build.fresh)
             peel(kernel, self.ctx)
         self.take_names(kernel)
         ways = ("together", "turn by turn")

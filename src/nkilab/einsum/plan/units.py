@@ -59,7 +59,8 @@ class Units:
         readers = {id(e) for e in self.ctx.cascade.einsums if einsum.name in e.reads}
         place = next(n for n, u in enumerate(units) if u is unit)
         reading = next((u for u in units[place + 1 :] if readers <= {id(e) for e in u}), [])
-        between = [e for u in units[place:] for e in u if e is not einsum and u is not reading]
+        behind = unit[next(n for n, e in enumerate(unit) if e is einsum) + 1 :]
+        between = [*behind, *(e for u in units[place + 1 :] for e in u if u is not reading)]
         touched = {einsum.name, *einsum.reads}
         is_bound = einsum.name in self.ctx.cascade.outputs or any(e.name in touched for e in between)
         if len(own) > 1 or not (readers and reading) or is_bound or not self.is_elementwise(einsum):

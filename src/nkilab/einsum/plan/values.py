@@ -171,11 +171,14 @@ class Tile:
             return as_it_is if not self.is_scale(factor) else (other, self.scalar(factor), None)
         # one element per partition, that lies somewhere or can
         is_bias = right.is_column or (self.is_narrow and right.number is None)
-        if value.op in ("add", "subtract") and is_bias and not left.is_scalar:
-            return left, 1.0, self.view(right) if value.op == "add" else self.negated(right)
         if value.op == "add" and left.is_column and not right.is_scalar:
-            return right, 1.0, self.view(left)
-        return as_it_is
+            left, right, is_bias = right, left, True
+        if value.op not in ("add", "subtract") or not is_bias or left.is_scalar:
+            return as_it_is
+        is_product = left.is_pending and left.op == "multiply"
+        data, factor, _ = (is_product and _with_scalar(left)) or (left, Value(number=1.0), False)
+        data, factor = (data, factor) if self.is_scale(factor) else (left, Value(number=1.0))
+        return data, self.scalar(factor), self.view(right) if value.op == "add" else self.negated(right)
 
     def scalars(self, first: Value, second: Value) -> Value:
         """The product of two scalars of a tile: a number, or a column that is computed now."""

@@ -82,11 +82,12 @@ def _of_several(statement: nodes.Statement) -> Call | None:
             return REGISTRY["nc_find_index8"], {"dst": dst, "data": src, "vals": values}
         case nodes.TakeOut(dst, src, values, otherwise):
             return REGISTRY["nc_match_replace8"], {"dst": dst, "data": src, "vals": values, "imm": otherwise}
-        case nodes.Choose(dst, src, truth, otherwise, is_reversed, left):
+        case nodes.Choose(dst, src, truth, otherwise, is_reversed, left, total):
             if left is not None:
                 return TensorCopyPredicated, {"dst": dst, "src": src, "predicate": truth}
             operands = {"dst": dst, "predicate": truth, "on_true": src, "on_false": otherwise}
-            return SelectReduce, {**operands, **_set(reverse_pred=is_reversed)}
+            largest = {"reduce_cmd": "reset_reduce", "reduce_res": total, "reduce_op": "maximum"}
+            return SelectReduce, {**operands, **_set(reverse_pred=is_reversed), **(largest if total else {})}
         case nodes.Activate(dst, function, src, scale, bias, total):
             operands = {"dst": dst, "op": function, "data": src}
             operands |= {"bias": bias} if bias is not None else {}

@@ -259,12 +259,16 @@ class ScaleCombine(Statement):
 
 @dataclass(frozen=True)
 class Choose(FromSource):
-    """dst = src where truth is not zero, or is, if reversed; elsewhere a number or a column [P, 1]."""
+    """dst = src where truth is not zero, or is, if reversed; elsewhere a number or a column [P, 1].
+
+    total [P, 1] = the maxima of rows of dst, if given.
+    """
 
     truth: View  # whole numbers
     otherwise: Number = 0.0
     is_reversed: bool = False
     left: View | None = None  # dst, where it stays as it is elsewhere
+    total: View | None = None
 
 
 @dataclass(frozen=True)
