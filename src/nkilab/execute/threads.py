@@ -82,6 +82,8 @@ class Threads:
         self._queues: list[SimpleQueue[Task]] = [SimpleQueue() for _ in range(count)]
         # those that may not be done yet, in order
         self._under_way: deque[Task] = deque()
+        # of each thread, what it was given last: one whose queue is empty may still compute it
+        self._last = [_DONE] * count
         self._writers: dict[int, Task] = {}
         self._readers: dict[int, list[Task]] = {}
         # shadow bits are held while a call under way touches their storage: their identities are keys
@@ -148,17 +150,22 @@ class Threads:
             needed |= {id(reader): reader for reader in readers if reader.done.locked()}
         before = list(needed.values())
         threads = {task.thread for task in before}
-        thread = min(threads or range(len(self._queues)), key=lambda i: self._queues[i].qsize())
+        thread = min(threads or range(len(self._queues)), key=self._load)
         task = Task(compute, arguments, thread, [t for t in before if t.thread != thread])
         self.is_idle = False
         self._touched += (*reads, *writes)
         # in this order: whoever is interrupted between them waits for nothing that no thread has
         self._queues[thread].put(task)
+        self._last[thread] = task
         self._under_way.append(task)
         for storage in writes:
             self._writers[id(storage)] = task
         for storage in reads:
             self._readers.setdefault(id(storage), []).append(task)
+
+    def _load(self, thread: int) -> int:
+        """How many calls a thread has not begun, and whether it has one that is not done."""
+        return self._queues[thread].qsize() + self._last[thread].done.locked()
 
     def play(self, log: Log) -> None:
         """Compute what another one wrote down."""
@@ -221,6 +228,7 @@ class Threads:
 
 # stands for what a log has, too
 _DONE = Task(print, (), 0, [])
+_DONE.done.release()
 _threads: Threads | None = None
 
 
