@@ -33,7 +33,9 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-ROOT = Path(__file__).resolve().parents[2]
+import nkilab
+from nkilab.code_cache import base_folder
+
 KINDS = {"python", "console", "output", "text", "yaml", "toml", "sh", "json", "ini"}
 PLUGIN = "nkilab.suites.plugin"
 _FILE = re.compile(r"`([\w./-]+\.\w+)`:$")
@@ -182,7 +184,9 @@ class Runner:
         self._environment = {
             **os.environ,
             "PATH": f"{self._programs}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT / "src"),
+            # as it is installed: Python has its modules compiled, and numba the code of jobs for all pages
+            "PYTHONPATH": str(Path(nkilab.__file__).parents[1]),
+            "NUMBA_CACHE_DIR": str(base_folder()),
             "NKILAB_CACHE_DIR": str(self._programs / "cache"),
             "NKILAB_PROGRESS": "0",
             "PYTHONUNBUFFERED": "1",
