@@ -62,7 +62,7 @@ KNOWN = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Entry:
     """One cascade of the corpus."""
 

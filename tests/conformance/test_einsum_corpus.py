@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ from tests.einsum.test_names import WAYS, differs_by_names
 
 pytestmark = pytest.mark.conformance
 ENTRIES = corpus()
+# all tests of one entry stand together, as they look at the same kernels
 every = (
-    pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.name)
+    pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.name, scope="module")
     if ENTRIES
     else pytest.mark.skip(f"{VARIABLE} is not set")
 )
@@ -43,15 +45,19 @@ def types_of(entry: Entry, dtype: str) -> dict[str, str]:
     }
 
 
+@lru_cache(maxsize=8)
+def compiled(entry: Entry, kind: str, dtype: str, dialect: str = "nki") -> nkilab.einsum.CompiledEinsum:
+    """The kernel of an entry, compiled once."""
+    sizes, types = extents(entry, kind), types_of(entry, dtype)
+    return nkilab.einsum.compile(entry.cascade, sizes=sizes, dtypes=types, dialect=dialect)
+
+
 @every
 @kinds
 @dialects
 def test_it_compiles_without_a_mapping_and_is_right(entry: Entry, kind: str, dialect: str) -> None:
-    sizes = extents(entry, kind)
-    kernel = nkilab.einsum.compile(
-        entry.cascade, sizes=sizes, dtypes=types_of(entry, "float32"), dialect=dialect
-    )
-    sized_cascade = sized(entry.cascade, sizes)
+    kernel = compiled(entry, kind, "float32", dialect)
+    sized_cascade = sized(entry.cascade, extents(entry, kind))
     limits = index_limits(sized_cascade)
     rng = np.random.default_rng(0)
     inputs = [
@@ -70,9 +76,7 @@ def test_it_compiles_without_a_mapping_and_is_right(entry: Entry, kind: str, dia
 @every
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_its_kernel_passes_all_probes(entry: Entry, dtype: str) -> None:
-    kernel = nkilab.einsum.compile(
-        entry.cascade, sizes=extents(entry, "ragged"), dtypes=types_of(entry, dtype)
-    )
+    kernel = compiled(entry, "ragged", dtype)
     assert not [str(v) for v in kernel.verify() if not v.is_fine]
 
 
@@ -98,9 +102,14 @@ def test_the_bench_shapes_reach_their_bars(entry: Entry) -> None:
     assert kernel.estimate.latency_us >= kernel.roofline.least_us
 
 
+# what changes under one of the others changes under these
+FIRST_WAYS = ("hostile tensors", "all")
+
+
 @every
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [pytest.param(w, marks=() if w in FIRST_WAYS else pytest.mark.slow) for w in WAYS]
+)
 def test_names_change_neither_kernel_nor_time(entry: Entry, way: str) -> None:
-    cascade, sizes = entry.cascade, extents(entry, "ragged")
-    plain = nkilab.einsum.compile(cascade, sizes=sizes, dtypes=types_of(entry, "bfloat16"))
-    assert not differs_by_names(plain, cascade, sizes, way)
+    plain = compiled(entry, "ragged", "bfloat16")
+    assert not differs_by_names(plain, entry.cascade, extents(entry, "ragged"), way)

@@ -6,6 +6,7 @@ import io
 import json
 import tokenize
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -121,9 +122,10 @@ def test_the_six_cells_of_its_notebook_run(
 EXTENTS = {"M1": 6, "M0": 2048, "N2": 11, "N1": 16, "K1": 6, "K0": 2048}
 
 
-def compiled(dialect: str, **options: bool) -> CompiledEinsum:
+@cache
+def compiled(dialect: str) -> CompiledEinsum:
     (path,) = folder_or_skip("NKILAB_SEEDS").glob("000_*.txt")
-    return nkilab.einsum.compile(path, dialect=dialect, sizes=EXTENTS, **options)
+    return nkilab.einsum.compile(path, dialect=dialect, sizes=EXTENTS)
 
 
 def packed(a: np.ndarray, b: np.ndarray, d: np.ndarray, columns: int) -> list[np.ndarray]:
