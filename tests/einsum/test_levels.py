@@ -118,7 +118,7 @@ def test_decays_of_all_that_a_turn_adds_have_no_chunks(factor: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "dialect", [pytest.param("nki"), pytest.param("neuronxcc", marks=pytest.mark.corpus)]
+    "dialect", [pytest.param("nki"), pytest.param("neuronxcc", marks=pytest.mark.corpus(drawn=False))]
 )
 def test_kernels_go_through_both_halves_of_blocks_at_once(dialect: str) -> None:
     text, sizes = f"S[0, h, d, e] = 0\n{STEP}{READ}", {"T": 200, "H": 1, "D": 64, "E": 64}

@@ -84,6 +84,7 @@ def test_what_is_ruled_out_is_left_out_where_that_changes_nothing(
     assert np.abs(result - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("asked", "is_skipped"),
     [
@@ -164,6 +165,7 @@ KEPT, ROWS = (VALUES.uniform(size=90) < 0.5) * 1.0, VALUES.standard_normal(140)
 PRODUCT = LEFT @ RIGHT
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize(
     ("formula", "expected", "chosen", "copied"),
     [

@@ -31,7 +31,8 @@ def run(pytester, monkeypatch):
     monkeypatch.setenv("PYTEST_ADDOPTS", "")
 
     def run(*options):
-        return pytester.runpytest_subprocess("-p", "nkilab.suites.sample", "-p", "no:cacheprovider", *options)
+        # workers of pytest-xdist are processes of their own in any case
+        return pytester.runpytest_inprocess("-p", "nkilab.suites.sample", "-p", "no:cacheprovider", *options)
 
     return run
 
