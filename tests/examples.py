@@ -1,4 +1,4 @@
-"""How many examples random tests draw: a quarter, all with -m corpus, NKILAB_FUZZ of them on demand."""
+"""How many examples random tests draw: a sixth, all with -m corpus, NKILAB_FUZZ of them on demand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from hypothesis import settings
 
 # of a hundred; a profile for each is loaded by conftest.py
-ALL, DRAWN = 100, 25
+ALL, DRAWN = 100, 16
 
 
 def examples(count: int) -> int:

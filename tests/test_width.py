@@ -18,6 +18,7 @@ WHOLE = re.compile(r"^[-+ ] {4}|^\s*\d* *\||^  try: |^nkilab: wrote|/|^ *[\"'{}\
 TEXTS = ("einsum", "completion", "neuron-profile")
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("case", [name for name, (words, _) in CASES.items() if words[0] not in TEXTS])
 def test_text_fits_eighty_columns(folder, capfd, monkeypatch, case):  # noqa: F811
     words, status = CASES[case]
