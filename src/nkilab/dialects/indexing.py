@@ -100,26 +100,23 @@ def cut(view: V, key: Any) -> V | None:
         return type(view)(view.storage, view.offset, known)
     if type(key) is not tuple or len(key) != len(known.shape) or known.indices or len(key) < 2:
         return None
-    offset = view.offset
-    counts = []
-    for subscript, size, stride in zip(key, known.shape, known.strides, strict=True):
+    offset, counts = view.offset, list(known.shape)
+    for axis, subscript in enumerate(key):
         if type(subscript) is slice:
             start, stop = subscript.start, subscript.stop
             if subscript.step is not None:
                 return None
-            if start is None and stop is None:
-                counts.append(size)
-            elif type(start) is int and type(stop) is int and 0 <= start < stop <= size:
-                counts.append(stop - start)
-                offset += start * stride
-            else:
+            if type(start) is int and type(stop) is int and 0 <= start < stop <= counts[axis]:
+                counts[axis] = stop - start
+                offset += start * known.strides[axis]
+            elif start is not None or stop is not None:
                 return None
         elif type(subscript) in _NO_PLACE:
             return None
-        elif isinstance(subscript, int) and 0 <= subscript < size and len(counts) != known.partition_axis:
+        elif isinstance(subscript, int) and 0 <= subscript < counts[axis] and axis != known.partition_axis:
             # no slice is empty: 0 stands for an axis that an integer takes away
-            counts.append(0)
-            offset += subscript * stride
+            counts[axis] = 0
+            offset += subscript * known.strides[axis]
         else:
             return None
     storage = view.storage
@@ -132,46 +129,6 @@ def cut(view: V, key: Any) -> V | None:
     counts.append(first)
     cut = tuple(counts)
     cut_layout = known.cuts.get(cut) or _cut_layout(known, cut)
-    return None if cut_layout is None else type(view)(storage, offset, cut_layout)
-
-
-def rectangle(view: V, key: tuple[Any, ...]) -> V | None:
-    """As `cut`, for the usual keys of two and three axes: `[rows, columns]` and `[rows, place, columns]`."""
-    known = view.layout
-    shape, strides, offset = known.shape, known.strides, view.offset
-    if len(key) != len(shape) or known.indices:
-        return None
-    if len(key) == 3:
-        place = key[1]
-        is_whole = type(place) not in _NO_PLACE and isinstance(place, int)
-        if not is_whole or not 0 <= place < shape[1] or known.partition_axis == 1:
-            return cut(view, key)
-        offset += place * strides[1]
-    rows, columns = key[0], key[-1]
-    if rows.step is not None or columns.step is not None:
-        return None
-    height, width = shape[0], shape[-1]
-    start, stop = rows.start, rows.stop
-    if start is not None or stop is not None:
-        if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= height:
-            return None
-        height = stop - start
-        offset += start * strides[0]
-    start, stop = columns.start, columns.stop
-    if start is not None or stop is not None:
-        if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= width:
-            return None
-        width = stop - start
-        offset += start * strides[-1]
-    storage = view.storage
-    if known.partition_axis is None:
-        first = 0
-    elif known.dtype is storage.dtype:
-        first = offset // storage.strides[0]
-    else:
-        first = offset * known.itemsize // (storage.partition_stride * storage.dtype.itemsize)
-    counts = (height, width, first) if len(key) == 2 else (height, 0, width, first)
-    cut_layout = known.cuts.get(counts) or _cut_layout(known, counts)
     return None if cut_layout is None else type(view)(storage, offset, cut_layout)
 
 

@@ -19,7 +19,7 @@ from ...trace.builder import no_tensor, record
 from ...trace.session import Session, current, running
 from ...trace.source import name_of, place_of, user_frame, user_site
 from ..history import order
-from ..indexing import OUT_OF_BOUND, as_shape, basic, cut, rectangle
+from ..indexing import OUT_OF_BOUND, as_shape, basic, cut
 from ..kernel import TENSORS
 from ..places import described, placed, printed
 from ..tile_functions import plain
@@ -91,10 +91,7 @@ class Tensor(View):
         ).located(place_of(user_frame()), "iteration", [self.describe()])
 
     def __getitem__(self, key: Any) -> Tensor:
-        if type(key) is tuple and len(key) in (2, 3) and type(key[0]) is slice and type(key[-1]) is slice:
-            view = rectangle(self, key)
-        else:
-            view = cut(self, key)
+        view = cut(self, key)
         if view is not None:
             return view
         session = running()
