@@ -45,15 +45,6 @@ PRODUCT = "Z[m, n] = A[k, m] . B[k, n] ;; M mul V add"
 TURN = "Z[n, m] = A[m, n] ;; M unary(exp)"
 
 
-def test_a_search_finds_nothing_slower_than_the_rules() -> None:
-    sizes = {"I": 512, "J": 512, "K": 512}
-    plain = nkilab.einsum.compile("ij,jk->ik", sizes=sizes)
-    compiled = nkilab.einsum.compile("ij,jk->ik", sizes=sizes, search=1.0)
-    assert compiled.estimate.latency_us <= plain.estimate.latency_us
-    assert any(line.startswith("by the rules: ") for line in compiled.alternatives)
-    assert compiled.changes[-1].startswith("searched ")
-
-
 def test_an_output_in_any_layout_takes_the_cheaper_one_and_calls_turn_it_back() -> None:
     spec = replace(spec_from(TURN), any_layout=frozenset({"Z"}))
     sizes = {"M": 1024, "N": 1024}
@@ -67,12 +58,14 @@ def test_an_output_in_any_layout_takes_the_cheaper_one_and_calls_turn_it_back() 
     assert not [str(v) for v in free.verify() if not v.is_fine]
 
 
-def test_a_search_tells_its_gain() -> None:
-    sizes = {"M": 512, "N": 512, "K": 512}
-    text = "Z[m, n] = A[m, k] . B[k, n] ;; M mul V add"
-    kernel = nkilab.einsum.compile(text, sizes=sizes, search=0.5)
-    rules = nkilab.einsum.compile(text, sizes=sizes)
+def test_a_search_tells_its_gain_and_finds_nothing_slower_than_the_rules() -> None:
+    sizes = {"I": 512, "J": 512, "K": 512}
+    kernel = nkilab.einsum.compile("ij,jk->ik", sizes=sizes, search=0.5)
+    rules = nkilab.einsum.compile("ij,jk->ik", sizes=sizes)
     gain = rules.estimate.latency_us / kernel.estimate.latency_us
+    assert gain >= 1
+    assert any(line.startswith("by the rules: ") for line in kernel.alternatives)
+    assert kernel.changes[-1].startswith("searched ")
     assert f"{gain:.2f} times as fast as by the rules" in kernel.changes[-1]
     assert not [str(v) for v in kernel.verify() if not v.is_fine]
 
@@ -131,18 +124,18 @@ def test_what_all_partitions_have_is_read_once() -> None:
 def test_a_search_reads_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     # a clock that stopped a search on a busy machine once made it find another kernel
     sizes, text = {"M": 256, "N": 256, "K": 256}, "Z[m, n] = A[m, k] . B[k, n] ;; M mul V add"
-    first = nkilab.einsum.compile(text, sizes=sizes, search=0.25)
+    first = nkilab.einsum.compile(text, sizes=sizes, search=0.1)
     slow = count(step=1000)
     for name in ("monotonic", "perf_counter", "time", "process_time"):
         monkeypatch.setattr(time, name, lambda: float(next(slow)))
-    second = nkilab.einsum.compile(text, sizes=sizes, search=0.25)
+    second = nkilab.einsum.compile(text, sizes=sizes, search=0.1)
     assert (first.source, first.alternatives, first.changes) == (
         second.source,
         second.alternatives,
         second.changes,
     )
     # 40,000 statements a second
-    assert "; work of 10,000 statements, whatever the clock says: its work was spent" in first.changes[-1]
+    assert "; work of 4,000 statements, whatever the clock says: its work was spent" in first.changes[-1]
 
 
 @pytest.mark.parametrize(("others", "best"), [(1.5, 1.0), (0.5, 0.5)])
