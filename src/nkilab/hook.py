@@ -180,8 +180,8 @@ def _others_set_aside() -> Iterator[None]:
 
 def _served_modules() -> dict[str, ModuleType]:
     """Modules that a finder serves, by name."""
-    roots = (*ROOTS, *SHIM_ROOTS)
-    named = {name: module for name, module in sys.modules.items() if name.startswith(roots)}
+    roots = {*ROOTS, *SHIM_ROOTS}
+    named = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in roots}
     loaders = {name: getattr(getattr(m, "__spec__", None), "loader", None) for name, m in named.items()}
     return {name: module for name, module in named.items() if isinstance(loaders[name], ServedLoader)}
 
