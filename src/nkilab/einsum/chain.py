@@ -22,6 +22,7 @@ from .language.ast import Access, Affine, Cascade, Einsum, Iterate, block_extent
 from .plan.normal import live
 from .rewrite.chunks import is_chunked, is_delta
 from .rewrite.recurrences import with_scans
+from .rewrite.substitution import is_substitution
 
 # operators of one instruction
 TOGETHER = 2
@@ -44,7 +45,9 @@ def blocks_ns(cascade: Cascade, machine: Machine, passes: float) -> tuple[float,
     total, chunked, needed = {"scan": 0.0, "chain": 0.0}, set[str](), live(distributed)[0]
     for block in cascade.blocks:
         own = [e for e in scans if e.name in {b.name for b in block.body}]
-        if (own and all(is_chunked(e, needed) for e in own)) or (not own and is_delta(block, cascade)):
+        left = [b for b in needed.blocks if b.variable == block.variable]
+        is_solved = is_delta(block, cascade) or any(is_substitution(b, needed) for b in left)
+        if (not own and is_solved) or (own and all(is_chunked(e, needed) for e in own)):
             chunked.add(block.variable)
             continue
         stepped = block_extent(block, cascade) * _turn_ns(block, cascade, machine, passes)

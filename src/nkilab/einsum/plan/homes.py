@@ -367,11 +367,12 @@ class Homes:
             self.ctx.avoided.setdefault(access.tensor, set()).update(axes)
 
     def bar_turns(self) -> None:
-        """Note axes of which turns of a block write, or read of many rows, one: none begins with each row."""
+        """Note axes of which turns of a block write, or read of many, some rows: none begins with each."""
         for access, block in ((a, b) for e, b in self.ctx.cascade.walk() if b for a in e.every_access):
             least = 0 if any(e.name == access.tensor for e in block.body) else self.ctx.lanes
             axes = enumerate(zip(access.indices, self.ctx.cascade.shape(access.tensor), strict=True))
-            own = {a for a, (i, extent) in axes if block.variable in i.variables and extent > least}
+            turned = [(a, i, extent) for a, (i, extent) in axes if block.variable in i.variables]
+            own = {a for a, i, extent in turned if extent > least or len(i.variables) > 1}
             self.ctx.barred.setdefault(access.tensor, set()).update(own)
 
     def tile_bytes(self, einsum: Einsum, blocks: Mapping[str, int]) -> int:

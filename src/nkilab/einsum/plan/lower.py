@@ -100,7 +100,9 @@ class Planning:
             held = rewritten_by(picker, _deferred(held, self.dtypes), partitions, self.machine)
             risks = beyond_decays(self.scans, held, partitions)
             held = rewritten(held, self.dtypes, self.machine)
-        stepwise = (why for state, why in self.stepwise.items() if state in held.written)
+        turns = {block.variable for block in self.scans.blocks}
+        stay = {e.name for block in held.blocks if block.variable in turns for e in block.body}
+        stepwise = (why for state, why in self.stepwise.items() if state in stay)
         reasons = [*self.left_out, *stepwise, *risks]
         form = normal(held, partitions, self.given.plain, machine=self.machine, picker=picker)
         form = form if self.given.is_watched else with_shared_names(with_common_results(form))

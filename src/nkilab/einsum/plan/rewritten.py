@@ -23,6 +23,7 @@ from ..rewrite.recurrences import with_first_values
 from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.scan_parts import scans_of_few_rows, with_scans_in_parts
 from ..rewrite.splits import with_chosen_columns, with_columns, with_split_ranks
+from ..rewrite.substitution import with_substitutions
 from ..rewrite.views import (
     with_matrices,
     with_matrices_before_products,
@@ -87,6 +88,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "sums over long windows as products of bands": with_bands,
     "results in strides collected on chip": lambda cascade, _: with_collected_results(cascade),
     "recurrences in chunks, as products": _with_operands(with_chunks),
+    "sums over all turns before in chunks, as products": with_substitutions,
     "scans of few rows in parts": _with_operands(with_scans_in_parts),
     "small operands along ranks that they lack": lambda cascade, _: with_repeated_operands(cascade),
     "windows that overlap as rows of a view": lambda cascade, _: with_overlapping_rows(cascade),

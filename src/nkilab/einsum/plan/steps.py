@@ -35,7 +35,6 @@ from .product import is_batch, product_of, products_for, together
 from .reach import beyond_edges
 from .scheduled import Scheduled
 from .shortened import without_ruled_out
-from .solve import solve_of, substitution_in
 from .storage import APART, in_hbm
 from .strips import in_strips
 from .tables import by_table, without_table_loads
@@ -295,8 +294,6 @@ class Lowering:
         ]  # fmt: skip
         single = [v for v in batches(products, shared) if not all(self.is_together(e, v) for e in products)]
         rest = [v for v in shared if v not in single and not self.units.is_scattering(v, products)]
-        if any(isinstance(s, Iterate) and substitution_in(s, cascade, self.ctx.lanes) for s in group.steps):
-            rest = []
         loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
         tiled = self.homes.tiled_by(group, rest, products, dict.fromkeys(single, 1)) if rest else ""
         is_tiled = bool(single) or given.is_watched
@@ -359,10 +356,6 @@ class Lowering:
         written = {e.name for e in block.body}
         before = {id(s): s.depth for t in written for s in ctx.storages.get(t, ())}
         extent = ctx.cascade.sizes[block.variable.upper()]
-        solve = solve_of(ctx, block, outer)
-        if solve is not None:
-            solve.lower()
-            return
         turn, told = block.variable, f"turns of {block.variable}"
         with ctx.build.tiles(turn, extent, 1, is_sequential=True, comment=told, over=turn) as span:
             ctx.loops.append((turn, extent))

@@ -14,16 +14,16 @@ fewer turns: beyond them are keys of 0, and decays of 1.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..language.additions import Additions
-from ..language.ast import Cascade, Derived, Einsum, Iterate, Kind, Recurrence, Step, Tensor
-from ..language.indices import Access, Affine, Operand, Position, Scalar, plain
+from ..language.ast import Cascade, Einsum, Iterate, Recurrence, Step
+from ..language.indices import Access, Affine, Operand, Scalar, plain
 from .decays import is_decay
 from .delta import Delta, delta_of
-from .levels import Kept, Levels, at
+from .in_chunks import InChunks, at
+from .levels import Levels
 
 # turns of a chunk at least
 FEWEST_TURNS = 16
@@ -150,63 +150,20 @@ def _reads_sums(einsum: Einsum, states: Sequence[Access], turn: str) -> bool:
     return is_own and einsum.map_op == "multiply" and einsum.reduce_op == "add" and _multiplies(others, turn)
 
 
-class Chunks:
+class Chunks(InChunks):
     """Writes one recurrence in chunks."""
 
     def __init__(self, cascade: Cascade, form: _Form, length: int, delta: Delta | None) -> None:
-        self.source, self.form, self.length, self.delta = cascade, form, length, delta
-        self.added, self.scan = Additions(cascade), form.scan
+        self.form, self.delta, self.scan = form, delta, form.scan
         assert self.scan.recurrence is not None
-        self.turn = self.scan.recurrence.variable
-        self.turns = cascade.extent(self.turn, self.scan)
-        self.count = -(-self.turns // length)
-        every = ((v, e) for e in cascade.einsums if e in form.gone for v in e.variables)
-        self.ranks = {v: self.added.rank_of(v, e) for v, e in every}
-        self.chunk = self.variable("CHUNK", self.count)
-        self.row, self.column = self.variable("ROW", length), self.variable("COLUMN", length)
+        super().__init__(cascade, self.scan, self.scan.recurrence.variable, length, form.gone)
         self.lanes = [v for v in self.scan.output.variables if v != self.turn]
         states = self.variable("CHUNKS", self.count + 1)
         self.states = at(self.new("states", {states, *self.lanes}), states, *plain([self.chunk]))
         if self.is_ragged:
             self.first = self.variable("WHOLE", self.count - 1)
             self.left = self.variable("LEFT", self.turns - (self.count - 1) * length)
-        self.ahead, self.body, self.behind = list[Einsum](), list[Einsum](), list[Einsum]()
-        self.levels, self.whole = Levels(self), dict[Operand, Access]()
-
-    def variable(self, hint: str, size: int) -> str:
-        """The variable of a new rank."""
-        rank = self.added.rank(f"{self.turn.upper()}_{hint}", size)
-        self.ranks[rank.lower()] = rank
-        return rank.lower()
-
-    def new(self, hint: str, variables: Collection[str], origin: str = "") -> Access:
-        """An access of a new tensor by variables; of the type of another tensor, if it has that in chunks."""
-        inner = [v for v in (self.row, self.column) if v in variables]
-        outer = [v for v in (self.chunk, *self.ranks) if v in variables and v not in inner]
-        order = [*dict.fromkeys(outer), *inner]
-        name = self.added.unused(f"{self.scan.name}_{hint}")
-        self.added.tensors[name] = Tensor(name, tuple(self.ranks[v] for v in order))
-        self.added.derived |= {name: Derived(origin, Kind.PADDED)} if origin else {}
-        return Access(name, plain(order))
-
-    def add(
-        self, hint: str, operands: Sequence[Operand], of: str = "", *, summed: Sequence[str] = (),
-        along: Sequence[str] = (), recurrence: Recurrence | None = None,
-    ) -> Access:  # fmt: skip
-        """Add an Einsum of operands, whose result is a new tensor, to what a chunk computes, or before all.
-
-        It has the same values along variables that no operand has.
-        """
-        known = {v for o in operands for v in o.variables if v not in summed} | {*along}
-        known |= {recurrence.variable} if recurrence is not None else set()
-        output = self.new(hint, known)
-        self.put(Einsum(output, tuple(operands), of, "add" if summed else "", recurrence=recurrence))
-        return output
-
-    def put(self, einsum: Einsum) -> None:
-        """Add an Einsum to what a chunk computes, or before all chunks."""
-        steps = self.body if self.chunk in einsum.variables else self.ahead
-        steps.append(replace(einsum, place=self.scan.place))
+        self.halves, self.whole, self.behind = Levels(self), dict[Operand, Access](), list[Einsum]()
 
     def early(self, last: Operand) -> Operand:
         """What was added last, computed before all chunks."""
@@ -218,10 +175,6 @@ class Chunks:
     def along_rows(self, kind: str) -> Recurrence:
         """A scan over the rows of a chunk, or what stands a row before."""
         return Recurrence(self.row, kind, op0="multiply", op1="add")
-
-    def one(self, hint: str, factors: Sequence[Operand]) -> Operand:
-        """The product of factors."""
-        return factors[0] if len(factors) == 1 else self.add(hint, factors, "multiply")
 
     @cached_property
     def factors(self) -> tuple[list[Operand], list[Operand]]:
@@ -250,7 +203,7 @@ class Chunks:
         """An operand at a place of the chunk instead of at a turn."""
         if self.is_ragged and self.turn in operand.variables:
             return at(self.padded(operand, 0.0), self.row, *plain([place]))
-        return at(operand, self.turn, Affine(((self.chunk, self.length), (place, 1))))
+        return at(operand, self.turn, self.turn_at(place))
 
     def padded(self, operand: Operand, beyond: float) -> Access:
         """An operand in chunks of equal length, with a value beyond the last turn."""
@@ -272,14 +225,10 @@ class Chunks:
         last = at(whole, self.chunk, Affine(constant=self.count - 1))
         yield at(last, self.row, *plain([self.left])), Affine(((self.left, 1),), done)
 
-    def in_columns(self, operand: Kept) -> Kept:
-        """An operand at the column instead of at the row."""
-        return at(operand, self.row, *plain([self.column]))
-
     def written(self, output: Access) -> Access:
         """Where chunks write a result; it is a part of that where the last has fewer turns."""
         if not self.is_ragged:
-            return at(output, self.turn, Affine(((self.chunk, self.length), (self.row, 1))))
+            return at(output, self.turn, self.turn_at(self.row))
         own = {self.chunk, self.row, *output.variables} - {self.turn}
         whole = self.new(f"{output.tensor}_all", own, output.tensor)
         self.behind += [Einsum(at(output, self.turn, turn), (part,)) for part, turn in self.parts(whole)]
@@ -322,11 +271,6 @@ class Chunks:
         return self.added.applied(tuple(steps))
 
     @cached_property
-    def same(self) -> Access:
-        """1 where the row is the column."""
-        return self.add("same", [Position(*plain([v])) for v in (self.row, self.column)], "equal")
-
-    @cached_property
     def decays(self) -> tuple[Access, Operand | None]:
         """How much of a turn is left at a later one, and of the state before, if not all."""
         over = self.along_rows("scan")
@@ -354,7 +298,7 @@ class Chunks:
         others = [o for o in reader.operands if getattr(o, "tensor", "") != state]
         query, is_own = self.placed(self.one("queries", others), self.row), state == self.scan.name
         if self.form.is_levelled:
-            return self.levels.weighed(reader, query, is_own)
+            return self.halves.weighed(reader, query, is_own)
         left, whole = self.decays if is_own else self.decays_before
         score = self.add("scores", (query, self.in_columns(self.key)), "multiply", summed=reader.reduced)
         weight = self.add("weights", (score, left), "multiply")
@@ -364,7 +308,7 @@ class Chunks:
     def read(self, reader: Einsum) -> None:
         """What a reader sums of a chunk: of its own turns, and of the state before it."""
         weight, outer = self.weighed(reader)
-        over = [v for v in (self.levels.level, self.column) if v in weight.variables]
+        over = [v for v in (self.level, self.column) if v in weight.variables]
         inner = self.add("inner", (weight, self.in_columns(self.value)), "multiply", summed=over)
         output = self.written(reader.output)
         total = replace(reader, output=output, operands=(inner, outer), map_op="add", reduce_op="", text="")
@@ -383,7 +327,7 @@ class Chunks:
 
     def follow(self) -> None:
         """The state behind a chunk."""
-        key, last = self.levels.end if self.form.is_levelled else self.end
+        key, last = self.halves.end if self.form.is_levelled else self.end
         now = self.states if last is None else self.add("kept", (self.states, last), "multiply")
         factors = (key, self.in_columns(self.value))
         more = self.add("added", factors, "multiply", summed=(self.column,))
@@ -403,7 +347,7 @@ class Chunks:
         slope = [self.placed(f, self.row) for f in delta.slope] + [
             self.placed(f, self.column) for f in others
         ]
-        inverse = self.levels.inverse(self.add("joined", (weight, *slope), "multiply"))
+        inverse = self.inverse(self.add("joined", (weight, *slope), "multiply"))
         value = self.in_columns(results[delta.chain[-1].name])
         solution = self.add("solution", (inverse, value), "multiply", summed=(self.column,))
         self.solution = self.finite(solution)

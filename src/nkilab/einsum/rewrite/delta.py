@@ -47,7 +47,7 @@ def delta_of(block: Iterate, cascade: Cascade) -> Delta | None:
         steps = tuple(own if step is block else step for step in cascade.steps)
         outputs = (*cascade.outputs, reader.name)
         scans = live(with_scans(replace(added.applied(steps), outputs=outputs))[0])[0]
-        linear = None if own in scans.steps else _linear(read, scans, cascade.outputs)
+        linear = None if own in scans.steps else linear_chain(read, scans, cascade.outputs)
         if linear is not None:
             return Delta(scans, scans.einsum(reader.name), read, *linear)
     return None
@@ -66,7 +66,7 @@ def _distributed(block: Iterate) -> tuple[Einsum, ...]:
     return tuple(map(changed, block.body))
 
 
-def _linear(
+def linear_chain(
     read: str, cascade: Cascade, outputs: tuple[str, ...]
 ) -> tuple[tuple[Einsum, ...], tuple[Operand, ...]] | None:
     """Einsums up to what is added to a state, and its slope over an input; None if it is not linear in it."""

@@ -10,39 +10,22 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from ..language.ast import Einsum, Recurrence
-from ..language.indices import Access, Affine, Operand, Position, Scalar, plain
+from ..language.ast import Einsum
+from ..language.indices import Access, Affine, Operand, Scalar, plain
 from .decays import is_decay
+from .in_chunks import at
 
 if TYPE_CHECKING:
     from .chunks import Chunks
-
-Kept = TypeVar("Kept", bound=Operand)
 
 
 class Levels:
     """The blocks of all sizes of a chunk."""
 
     def __init__(self, chunks: Chunks) -> None:
-        self.chunks, self.count = chunks, (chunks.length - 1).bit_length()
-        self.level = chunks.variable("LEVEL", self.count)
-
-    @cached_property
-    def joins(self) -> Access:
-        """1 where a row lies in the right half of a block that has the column in its left half.
-
-        A half m of block n, both counted from 0, has 4n + m as its place, in units of its length.
-        """
-        add, row = self.chunks.add, Position(*plain([self.chunks.row]))
-        doubled = Recurrence(self.level, op0="multiply", op1="add")
-        half = add("half", (Scalar(value=2.0), Scalar(), Scalar(value=0.5)), recurrence=doubled)
-        sizes = (half, add("sizes", (half, half), "add"))
-        begins = [add("begins", (row, add("inside", (row, n), "mod")), "subtract") for n in sizes]
-        place = add("place", begins, "add")
-        goal = self.chunks.in_columns(add("goal", (place, half), "add"))
-        return add("joins", (place, goal), "equal")
+        self.chunks, self.count = chunks, chunks.levels
 
     @cached_property
     def blocks(self) -> list[tuple[Operand, str]]:
@@ -75,7 +58,7 @@ class Levels:
                 other = at(total, self.blocks[n][1], Affine(((block, 2),), 1 - half))
                 product, of = ((own, other), "multiply") if half == side else ((own,), "")
                 chunks.put(Einsum(into, product, of))
-        return [at(stack, sizes, plain([self.level])[0]), levels[-1]]
+        return [at(stack, sizes, plain([chunks.level])[0]), levels[-1]]
 
     @cached_property
     def keys(self) -> list[Access]:
@@ -94,7 +77,7 @@ class Levels:
         # of decays that may grow, what is left may be infinite where turns do not meet
         is_bounded = is_decay(chunks.scan.operands[0], chunks.source)
         factors, of = (
-            ((score, self.joins), "multiply") if is_bounded else ((self.joins, score, Scalar()), "where")
+            ((score, chunks.joins), "multiply") if is_bounded else ((chunks.joins, score, Scalar()), "where")
         )
         weight = add("weights", factors, of)
         outer = add("outer", (whole, chunks.states), "multiply", summed=reader.reduced)
@@ -104,31 +87,3 @@ class Levels:
     def end(self) -> tuple[Operand, Operand]:
         """What is left of keys, and of the state before, at the end of a chunk."""
         return self.chunks.in_columns(self.keys[1]), at(*self.blocks[-1], Affine())
-
-    def inverse(self, matrix: Access) -> Access:
-        """That of 1 minus a matrix of which rows have what stands before them.
-
-        Inverses of blocks of two halves are X + X P X, of the inverses of these and what of the matrix joins
-        them. That is as stable as turn after turn, which powers of the matrix are not.
-        """
-        chunks, inverse = self.chunks, self.chunks.same
-        parts = chunks.add("parts", (matrix, self.joins), "multiply")
-        (middle,) = plain([chunks.variable("MIDDLE", chunks.length)])
-
-        def product(left: Access, right: Access) -> Access:
-            factors = (at(left, chunks.column, middle), at(right, chunks.row, middle))
-            return chunks.add("product", factors, "multiply", summed=middle.variables)
-
-        for n in range(self.count):
-            part = at(parts, self.level, Affine(constant=n))
-            # rows of what is multiplied last need no others, so that nothing beyond float32 leaves its row
-            if n:
-                inverse = chunks.finite(inverse)
-                part = product(product(inverse, part), inverse)
-            inverse = chunks.add("inverse", (inverse, part), "add")
-        return inverse
-
-
-def at(operand: Kept, variable: str, place: Affine) -> Kept:
-    """An operand with an index instead of a variable."""
-    return operand.with_indices(lambda i: i.replaced({variable: place}))  # type: ignore[return-value]

@@ -1,0 +1,142 @@
+"""Turns in chunks: ranks of chunks, of their rows and columns, and Einsums over these; inverses of blocks.
+
+A chunk has blocks of 1, 2, 4, ... turns, each two halves: in one of them, and there alone, two turns meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TypeVar
+
+from ..language.additions import Additions
+from ..language.ast import Cascade, Derived, Einsum, Kind, Recurrence, Tensor
+from ..language.indices import Access, Affine, Operand, Position, Scalar, plain
+
+Kept = TypeVar("Kept", bound=Operand)
+
+
+def at(operand: Kept, variable: str, place: Affine) -> Kept:
+    """An operand with an index instead of a variable."""
+    return operand.with_indices(lambda i: i.replaced({variable: place}))  # type: ignore[return-value]
+
+
+class InChunks:
+    """Writes Einsums over chunks instead of over turns.
+
+    Args:
+        made: an Einsum over all turns, which new tensors are called after.
+        turn: the variable of these.
+        length: turns of a chunk; the last may have fewer.
+        gone: Einsums that chunks take the place of.
+    """
+
+    def __init__(
+        self, cascade: Cascade, made: Einsum, turn: str, length: int, gone: Collection[Einsum]
+    ) -> None:
+        self.source, self.made, self.turn, self.length = cascade, made, turn, length
+        self.added, self.turns = Additions(cascade), cascade.extent(turn, made)
+        self.count = -(-self.turns // length)
+        every = ((v, e) for e in cascade.einsums if e in gone for v in e.variables)
+        self.ranks = {v: self.added.rank_of(v, e) for v, e in every}
+        self.chunk = self.variable("CHUNK", self.count)
+        self.row, self.column = self.variable("ROW", length), self.variable("COLUMN", length)
+        self.levels = (length - 1).bit_length()
+        self.level = self.variable("LEVEL", self.levels)
+        self.ahead, self.body = list[Einsum](), list[Einsum]()
+
+    def variable(self, hint: str, size: int) -> str:
+        """The variable of a new rank."""
+        rank = self.added.rank(f"{self.turn.upper()}_{hint}", size)
+        self.ranks[rank.lower()] = rank
+        return rank.lower()
+
+    def new(self, hint: str, variables: Collection[str], origin: str = "") -> Access:
+        """An access of a new tensor by variables; of the type of another tensor, if it has that in chunks."""
+        inner = [v for v in (self.row, self.column) if v in variables]
+        outer = [v for v in (self.chunk, *self.ranks) if v in variables and v not in inner]
+        order = [*dict.fromkeys(outer), *inner]
+        name = self.added.unused(f"{self.made.name}_{hint}")
+        self.added.tensors[name] = Tensor(name, tuple(self.ranks[v] for v in order))
+        self.added.derived |= {name: Derived(origin, Kind.PADDED)} if origin else {}
+        return Access(name, plain(order))
+
+    def add(
+        self, hint: str, operands: Sequence[Operand], of: str = "", *, summed: Sequence[str] = (),
+        along: Sequence[str] = (), recurrence: Recurrence | None = None,
+    ) -> Access:  # fmt: skip
+        """Add an Einsum of operands, whose result is a new tensor, to what a chunk computes, or before all.
+
+        It has the same values along variables that no operand has.
+        """
+        known = {v for o in operands for v in o.variables if v not in summed} | {*along}
+        known |= {recurrence.variable} if recurrence is not None else set()
+        output = self.new(hint, known)
+        self.put(Einsum(output, tuple(operands), of, "add" if summed else "", recurrence=recurrence))
+        return output
+
+    def put(self, einsum: Einsum) -> None:
+        """Add an Einsum to what a chunk computes, or before all chunks."""
+        steps = self.body if self.chunk in einsum.variables else self.ahead
+        steps.append(replace(einsum, place=self.made.place))
+
+    def one(self, hint: str, factors: Sequence[Operand]) -> Operand:
+        """The product of factors."""
+        return factors[0] if len(factors) == 1 else self.add(hint, factors, "multiply")
+
+    def turn_at(self, place: str, chunk: str = "") -> Affine:
+        """The turn at a place of a chunk, the present one if no other is named."""
+        return Affine(((chunk or self.chunk, self.length), (place, 1)))
+
+    def in_columns(self, operand: Kept) -> Kept:
+        """An operand at the column instead of at the row."""
+        return at(operand, self.row, *plain([self.column]))
+
+    @cached_property
+    def same(self) -> Access:
+        """1 where the row is the column."""
+        return self.add("same", [Position(*plain([v])) for v in (self.row, self.column)], "equal")
+
+    def finite(self, matrix: Operand) -> Access:
+        """A matrix with 0 for what is beyond float32, which no 0 of another matrix would make 0."""
+        nothing = self.add("nothing", (matrix, Scalar()), "multiply")
+        return self.add("finite", (nothing, Scalar(), matrix), "where")
+
+    @cached_property
+    def joins(self) -> Access:
+        """1 where a row lies in the right half of a block that has the column in its left half.
+
+        A half m of block n, both counted from 0, has 4n + m as its place, in units of its length.
+        """
+        add, row = self.add, Position(*plain([self.row]))
+        doubled = Recurrence(self.level, op0="multiply", op1="add")
+        half = add("half", (Scalar(value=2.0), Scalar(), Scalar(value=0.5)), recurrence=doubled)
+        sizes = (half, add("sizes", (half, half), "add"))
+        begins = [add("begins", (row, add("inside", (row, n), "mod")), "subtract") for n in sizes]
+        place = add("place", begins, "add")
+        goal = self.in_columns(add("goal", (place, half), "add"))
+        return add("joins", (place, goal), "equal")
+
+    def inverse(self, matrix: Access) -> Access:
+        """That of 1 minus a matrix of which rows have what stands before them.
+
+        Inverses of blocks of two halves are X + X P X, of the inverses of these and what of the matrix joins
+        them. That is as stable as turn after turn, which powers of the matrix are not.
+        """
+        inverse = self.same
+        parts = self.add("parts", (matrix, self.joins), "multiply")
+        (middle,) = plain([self.variable("MIDDLE", self.length)])
+
+        def product(left: Access, right: Access) -> Access:
+            factors = (at(left, self.column, middle), at(right, self.row, middle))
+            return self.add("product", factors, "multiply", summed=middle.variables)
+
+        for n in range(self.levels):
+            part = at(parts, self.level, Affine(constant=n))
+            # rows of what is multiplied last need no others, so that nothing beyond float32 leaves its row
+            if n:
+                inverse = self.finite(inverse)
+                part = product(product(inverse, part), inverse)
+            inverse = self.add("inverse", (inverse, part), "add")
+        return inverse
