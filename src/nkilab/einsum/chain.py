@@ -118,11 +118,8 @@ def _paths(block: Iterate, first: int, last: int) -> Iterator[list[Einsum]]:
         yield [block.body[first]]
     for number in range(first + 1, last + 1):
         reader, writer = block.body[number], block.body[first]
-        is_read = any(
-            a.tensor == writer.name and not _turns_between(writer.output, a, block.variable)
-            for a in reader.accesses
-        )
-        if is_read:
+        reads = (a for a in reader.accesses if a.tensor == writer.name)
+        if any(not _turns_between(writer.output, a, block.variable) for a in reads):
             yield from ([writer, *rest] for rest in _paths(block, number, last))
 
 

@@ -189,10 +189,8 @@ def _tree(body: list[Statement], depth: int) -> list[str]:
     pad = "  " * depth
     for statement in body:
         if isinstance(statement, Loop):
-            told.append(
-                f"{pad}for {statement.variable} in {statement.trips}"
-                + (" (in order)" if statement.is_sequential else "")
-            )
+            order = " (in order)" if statement.is_sequential else ""
+            told.append(f"{pad}for {statement.variable} in {statement.trips}{order}")
             told += _tree(statement.body, depth + 1)
     counts = Counter(call[0].name for s in body if (call := instruction_of(s)) is not None)
     if counts:

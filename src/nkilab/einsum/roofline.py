@@ -321,12 +321,8 @@ def work_of(estimate: Estimate) -> dict[str, float]:
 def _bytes_moved(cascade: Cascade, name: str, dtypes: Mapping[str, str]) -> int:
     size = as_dtype(dtypes.get(name, "float32")).storage.itemsize
     whole = prod(cascade.shape(name)) * size
-    gathered = [
-        prod(cascade.extent(v, e) for v in a.variables) * size
-        for e in cascade.einsums
-        for a in e.accesses
-        if a.tensor == name and a.gathers
-    ]
+    reads = ((e, a) for e in cascade.einsums for a in e.accesses if a.tensor == name and a.gathers)
+    gathered = [prod(cascade.extent(v, e) for v in a.variables) * size for e, a in reads]
     return min(whole, max(gathered)) if gathered else whole
 
 

@@ -264,11 +264,8 @@ def _sentence(result: Found, best: Outcome, plan: Plan, climb: Climb) -> str:
     refused = len(result.outcomes) - timed - too_long
     tail = f"; {refused} choices gave no kernel" if refused else ""
     faults = sum(result.pruned.get(error.__name__, 0) for error in (PlanError, ProofError))
-    tail += (
-        f", {faults} of them by a fault of nkilab, which the journal names: please report it"
-        if faults
-        else ""
-    )
+    told = f", {faults} of them by a fault of nkilab, which the journal names: please report it"
+    tail += told if faults else ""
     tail += f"; {too_long} kernels {TOO_LONG}" if too_long else ""
     ended = "nothing was left to try" if climb.is_exhausted else "its work was spent"
     tail += f"; work of {climb.work:,} statements, whatever the clock says: {ended}"

@@ -72,10 +72,10 @@ def points(view: View, counts: Mapping[str, Sequence[Expr]], prefix: str = "D") 
     for axis, i in enumerate(index):
         d = f"{prefix}{axis}"
         if isinstance(i, At):
-            held.append(f"{d} = {term(i.at)}")
+            held.append(f"{d} = ({i.at})")
         elif i.each is not None:
             whole, inner = (n.value for n in (i.count, i.each.count))
-            reach = f"{term(i.start)} + {i.step} * E{axis} + {i.each.step} * F{axis}"
+            reach = f"({i.start}) + {i.step} * E{axis} + {i.each.step} * F{axis}"
             limits = f"0 <= E{axis} < {whole} and 0 <= F{axis} < {inner}"
             held.append(f"exists (E{axis}, F{axis}: {limits} and {d} = {reach})")
         elif i.step == 1:
@@ -83,14 +83,14 @@ def points(view: View, counts: Mapping[str, Sequence[Expr]], prefix: str = "D") 
         else:
             e = f"E{axis}"
             limits = "".join(f" and {e} < ({limit})" for limit in limits_of(i.count, counts))
-            held.append(f"exists {e}: 0 <= {e} and {d} = {term(i.start)} + {i.step} * {e}{limits}")
+            held.append(f"exists {e}: 0 <= {e} and {d} = ({i.start}) + {i.step} * {e}{limits}")
     return held
 
 
 def within(name: str, start: Expr, count: Expr, counts: Mapping[str, Sequence[Expr]]) -> list[str]:
     """Constraints that put a name among `count` values from `start`."""
-    limits = [f"{name} < {term(start)} + ({limit})" for limit in limits_of(count, counts)]
-    return [f"{term(start)} <= {name}", *limits]
+    limits = [f"{name} < ({start}) + ({limit})" for limit in limits_of(count, counts)]
+    return [f"({start}) <= {name}", *limits]
 
 
 def limits_of(count: Expr, counts: Mapping[str, Sequence[Expr]]) -> list[Expr]:
@@ -102,11 +102,6 @@ def limits_of(count: Expr, counts: Mapping[str, Sequence[Expr]]) -> list[Expr]:
     for name in counts.keys() & count.names:
         return [limit for side in counts[name] for limit in limits_of(count.replaced({name: side}), counts)]
     return [count]
-
-
-def term(value: Expr) -> str:
-    """An expression as isl reads it."""
-    return f"({value})"
 
 
 def touched(access: Access, fixed: tuple[Loop, ...] = ()) -> Any:

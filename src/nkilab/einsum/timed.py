@@ -72,11 +72,7 @@ class Trial:
     def told(self) -> str:
         """What was found, in a few words."""
         whose = BUSIEST * self.is_busiest
-        return (
-            f"{self.what}: {whose}{self.after:.1f} us"
-            if self.after < inf
-            else f"{self.what}: no room on chip"
-        )
+        return f"{self.what}: " + (f"{whose}{self.after:.1f} us" if self.after < inf else "no room on chip")
 
     @property
     def reason(self) -> str:

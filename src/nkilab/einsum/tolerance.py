@@ -117,13 +117,9 @@ class _Errors:
     def __init__(self, cascade: Cascade, arrays: Mapping[str, Any], dtypes: Mapping[str, str]) -> None:
         self.cascade, self.largest_sum = cascade, 0.0
         self.makers: dict[str, Einsum] = {}
-        self.between, outputs = (
-            between(cascade, dtypes),
-            {t: dtypes.get(t, "float32") for t in cascade.outputs},
-        )
-        self.stored = {
-            t: max(self.between, d, key=rounding) for t, d in outputs.items() if as_dtype(d).is_float
-        }
+        self.between = between(cascade, dtypes)
+        outputs = ((t, dtypes.get(t, "float32")) for t in cascade.outputs)
+        self.stored = {t: max(self.between, d, key=rounding) for t, d in outputs if as_dtype(d).is_float}
         held = {t: np.zeros(cascade.shape(t)) for t in cascade.tensors}
         for name in cascade.inputs:
             given = np.asarray(arrays[name])

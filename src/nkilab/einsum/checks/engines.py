@@ -75,11 +75,8 @@ def _operators(model: Model, held: Execution, row: Instruction) -> Iterator[Find
         told = f"takes {row.operands} operand{'s' * (row.operands > 1)}, and {len(einsum.operands)} are given"
         change = "choose another instruction"
     elif (bool(einsum.map_op) or einsum.condition is not None) != row.is_map:
-        told = (
-            "combines elements, and there is no M"
-            if row.is_map
-            else f"changes no element, and M is {einsum.map_op}"
-        )
+        other = f"changes no element, and M is {einsum.map_op}"
+        told = "combines elements, and there is no M" if row.is_map else other
         change = "add ';; M' with an operator" if row.is_map else "choose an instruction that computes"
     elif bool(einsum.reduce_op) != row.is_sum:
         told = "reduces, and there is no V" if row.is_sum else f"reduces nothing, and V is {einsum.reduce_op}"

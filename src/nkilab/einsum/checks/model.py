@@ -66,11 +66,8 @@ class Model:
     def count(self, einsum: str, ranks: Sequence[str]) -> int | None:
         """Elements of ranks together; None where an extent is not known."""
         extents = self.ranks.extents(einsum, ranks)
-        return (
-            prod(e for e in extents if isinstance(e, int))
-            if all(isinstance(e, int) for e in extents)
-            else None
-        )
+        known = [e for e in extents if isinstance(e, int)]
+        return prod(known) if len(known) == len(extents) else None
 
     def bytes_of(self, tensor: str) -> int:
         """Bytes of an element."""

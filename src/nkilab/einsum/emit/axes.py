@@ -226,11 +226,7 @@ def pairs_of(s: nodes.Statement, around: Around) -> Iterator[tuple[Part, Part]]:
     """Axes that a statement goes through together."""
     match s:
         case nodes.MatMul(dst, stationary, moving, _):
-            written, still, moved = (
-                parts_of(dst, around),
-                parts_of(stationary, around),
-                parts_of(moving, around),
-            )
+            written, still, moved = (parts_of(view, around) for view in (dst, stationary, moving))
             yield from ((still[0], moved[0]), (written[0], still[-1]))
             yield from zip(written[1:], moved[1:], strict=False) if len(written) == len(moved) else ()
         case nodes.Transpose(dst, src):

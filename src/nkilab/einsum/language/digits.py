@@ -71,18 +71,13 @@ def _in_parts(
 
 def _need_whole_parts(einsum: Einsum, variable: str, places: Sequence[int], turn: str) -> None:
     if variable == turn:
-        problem, hint = (
-            f"{variable} counts the turns of a block, which have no parts",
-            "iterate over the parts",
-        )
+        problem = f"{variable} counts the turns of a block, which have no parts"
+        hint = "iterate over the parts"
         raise einsum.located(SpecError(problem, hint=hint))
     odd = next(((a, b) for a, b in pairwise(places) if b % a), None)
     if odd is not None:
-        what = "the extent of" if odd[1] == places[-1] else "another part of"
+        is_last = odd[1] == places[-1]
+        what = "the extent of" if is_last else "another part of"
         problem = f"{variable} is taken in parts of {odd[0]}, which do not divide {what} {variable}, {odd[1]}"
-        hint = (
-            f"make the extent a multiple of {odd[0]}"
-            if odd[1] == places[-1]
-            else "write one of them as a sum"
-        )
+        hint = f"make the extent a multiple of {odd[0]}" if is_last else "write one of them as a sum"
         raise einsum.located(SpecError(problem, hint=hint))

@@ -165,11 +165,8 @@ def is_staged(ctx: Context, access: Access, spans: dict[str, Span], part: str) -
     wide = [v for v in access.variables if not spans[v].is_point]
     own = [i for i in access.indices if isinstance(i, Affine) and part in i.variables]
     # what blocks of partitions read beyond edges is known only to their loop
-    is_alone = (
-        not access.gathers
-        and [i.terms for i in own] == [((part, 1),)]
-        and (bool(own[0].plain) or spans[part].most <= ctx.lanes)
-    )
+    is_alone = not access.gathers and [i.terms for i in own] == [((part, 1),)]
+    is_alone = is_alone and (bool(own[0].plain) or spans[part].most <= ctx.lanes)
     is_across = is_alone and wide != [part] and access.indices[-1].plain == part
     return access.tensor in ctx.storages and is_alone and (is_across or bool(leaving(ctx, access, spans)))
 
@@ -199,10 +196,8 @@ def _cost(
     cost += sum(turned_ns(ctx, e, spans, planes.part) for e in einsums)
     for chip, access in ((c, a) for a in moved if (c := ctx.chip(a.tensor)) is not None):
         # transposed on chip, a matrix for each value of further axes
-        apart = {v for v in access.variables if not spans[v].is_point} - {
-            planes.part,
-            chip.part_variable(access),
-        }
+        sides = (planes.part, chip.part_variable(access))
+        apart = {v for v in access.variables if not spans[v].is_point}.difference(sides)
         is_turned = planes.part in access.variables and chip.part_variable(access) != planes.part
         cost += is_turned * TURN_NS * prod(spans[v].most for v in apart)
     for access in {str(a): a for a in moved if ctx.chip(a.tensor) is None}.values():

@@ -62,9 +62,8 @@ def guide_of(spec: Spec, machine: Machine, title: str) -> Guide:
 def in_layouts(spec: Spec, plan: Guided, machine: Machine) -> Guided:
     """A plan of a whole mapping with tensors of HBM as it has them."""
     kernel = laid_out(spec, plan.kernel) if is_whole(spec) else plan.kernel
-    return (
-        plan if kernel is plan.kernel else replace(plan, kernel=kernel, proofs=tuple(prove(kernel, machine)))
-    )
+    is_same = kernel is plan.kernel
+    return plan if is_same else replace(plan, kernel=kernel, proofs=tuple(prove(kernel, machine)))
 
 
 def plans_of(spec: Spec, machine: Machine, title: str) -> list[Guided]:

@@ -133,9 +133,8 @@ def elsewhere(statement: nodes.Statement) -> list[nodes.Statement]:
             return [*square, replace(statement, engine="gpsimd")]
         case nodes.Scale(dst, src, "multiply", factor, False, ""):
             place = (factor.buffer.memory, factor.buffer.dtype) if isinstance(factor, nodes.View) else ()
-            return (
-                [nodes.Activate(dst, "copy", src, factor)] if place in ((), (nodes.SBUF, "float32")) else []
-            )
+            is_near = place in ((), (nodes.SBUF, "float32"))
+            return [nodes.Activate(dst, "copy", src, factor)] if is_near else []
     return []
 
 
@@ -173,12 +172,8 @@ def _pieces(statement: nodes.Statement, least: int) -> tuple[int, int, int]:
     cuts = [v.cuts for v in tiles]
     axis = len(cuts[0]) - 1
     # what is noted of a sum is noted of one statement
-    if (
-        tiles[0] in tiles[1:]
-        or any(v.has_parts for v in tiles)
-        or any([c.count for c in own] != [c.count for c in cuts[0]] for own in cuts)
-        or axis < 1
-    ):
+    is_one = tiles[0] in tiles[1:] or any(v.has_parts for v in tiles)
+    if is_one or axis < 1 or any([c.count for c in own] != [c.count for c in cuts[0]] for own in cuts):
         return 1, 1, 0
     columns = cuts[0][axis].count.value or 1
     if columns % least == 0 and columns > least:

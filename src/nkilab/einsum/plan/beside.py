@@ -65,9 +65,8 @@ def is_row(einsum: Einsum, product: Product, variable: str) -> bool:
     is_alone = any(i.variables == (variable,) for i in einsum.output.affine)
     order = [v for i in right.indices for v in i.variables]
     is_before = product.free not in order or order.index(variable) < order.index(product.free)
-    return (
-        is_alone and is_before and len(own) == 1 and not {product.free, product.over} & set(own[0].variables)
-    )
+    is_apart = len(own) == 1 and not {product.free, product.over} & {*own[0].variables}
+    return is_alone and is_before and is_apart
 
 
 def _lies_straight(einsum: Einsum, product: Product, variable: str, target: Target) -> bool:
@@ -83,11 +82,8 @@ def _is_staged(ctx: Context, product: Product, right: Access, spans: dict[str, S
     """Whether the moving operand is, or will be, on chip as products want it."""
     chip, dtype = ctx.chip(right.tensor), matmul_dtype(ctx, product.left, right)
     if chip is not None:
-        return (
-            chip.part_variable(right) == product.over
-            and chip.buffer.dtype == dtype
-            and chip.buffer.memory == "sbuf"
-        )
+        held = (chip.part_variable(right), chip.buffer.dtype, chip.buffer.memory)
+        return held == (product.over, dtype, "sbuf")
     return staged_bytes(ctx, right, spans, product.over, dtype) * 2 <= ctx.room() * 0.4
 
 

@@ -234,11 +234,8 @@ def _is_legal(
             return False
     is_input = not is_out and ctx.hbm(access.tensor) is not None and not access.gathers
     # what is read beyond an edge lies on chip with a tensor's own axis on the partitions
-    if (
-        part
-        and is_input
-        and any(part in i.variables and i.plain != part for i in leaving(ctx, access, spans))
-    ):
+    edges = leaving(ctx, access, spans) if part and is_input else []
+    if any(part in i.variables and i.plain != part for i in edges):
         return False
     chip = ctx.chip(access.tensor)
     if chip is not None:

@@ -185,16 +185,16 @@ def _is_apart(loop: Loop, statement: Moved) -> bool:
 
 def _are_disjoint(loop: Loop, one: View, other: View) -> bool:
     """Whether two parts of a buffer have nothing in common in all turns of a loop, as one axis shows."""
-    last = expr(loop.trips) - 1
-    ends = [
-        [(i.at, i.at + 1) if isinstance(i, At) else (i.start, i.start + i.count * i.step) for i in v.index]
-        for v in (one, other)
-    ]
-    known = [
-        [[end.replaced({loop.variable: at}).value for at in (ZERO, last) for end in axis] for axis in own]
-        for own in ends
-    ]
-    pairs = [(a, b) for a, b in zip(*known, strict=False) if None not in (*a, *b)]
+    turns = (ZERO, expr(loop.trips) - 1)
+
+    def ends(i: At | Cut) -> list[int]:
+        """Those that are known, of four."""
+        start, count = (i.at, expr(1)) if isinstance(i, At) else (i.start, i.count * i.step)
+        every = (end.replaced({loop.variable: at}).value for at in turns for end in (start, start + count))
+        return [n for n in every if n is not None]
+
+    both = ((ends(a), ends(b)) for a, b in zip(one.index, other.index, strict=False))
+    pairs = [(a, b) for a, b in both if len(a) == len(b) == 2 * len(turns)]
     return any(max(a) <= min(b) or max(b) <= min(a) for a, b in pairs)
 
 
@@ -327,8 +327,6 @@ class Coalescing:
             if id(s) not in moved and not (isinstance(s, nodes.Alloc) and id(s.buffer) in wide)
         ]  # fmt: skip
         kept = copied(rest, Change(names, view, {}))
-        if names:
-            kept = _summed(kept, variable, inner)
         made = [t.wide(buffers[id(t.tile.buffer)], variable, turns) for t in transfers]
         loads, stores = ([t for t in made if isinstance(t, nodes.Load) is way] for way in (True, False))
         body: list[Statement] = [*map(nodes.Alloc, buffers.values()), *loads]
@@ -343,15 +341,3 @@ class Coalescing:
             yield from body
         else:
             yield replace(loop, trips=trips // turns, body=body)
-
-
-def _summed(body: list[Statement], variable: str, inner: str) -> list[Statement]:
-    """Statements whose sums run over two loops instead of one."""
-    found: list[Statement] = []
-    for s in body:
-        if isinstance(s, Loop):
-            s = replace(s, body=_summed(s.body, variable, inner))
-        elif isinstance(s, nodes.MatMul) and variable in s.over:
-            s = replace(s, over=(*s.over, inner))
-        found.append(s)
-    return found

@@ -62,13 +62,8 @@ def _parted(maker: Einsum, reader: Einsum, cascade: Cascade) -> tuple[Einsum, Op
     if names is None:
         return None
     for whole, factor in (maker.operands, maker.operands[::-1])[: 2 if maker.map_op == "multiply" else 1]:
-        if (
-            not isinstance(whole, Access)
-            or whole.gathers
-            or set(whole.variables) != set(maker.output.variables)
-        ):
-            continue
-        if isinstance(factor, Access) and factor.gathers:
+        is_plain = not any(isinstance(o, Access) and o.gathers for o in (whole, factor))
+        if not (is_plain and isinstance(whole, Access) and {*whole.variables} == {*maker.output.variables}):
             continue
         mine = {names[v] for v in factor.variables}
         if mine & set(reader.reduced) or not mine <= set(reader.output.variables):

@@ -89,11 +89,8 @@ def _whole_row(ctx: Context, want: Want, storage: Storage, depth: int) -> View |
         return None
     extent = ctx.cascade.shape(want.access.tensor)[axis]
     every = {**want.spans, want.free: whole(extent)}
-    names = (
-        nodes.names_in(positions(want.access, every))
-        if want.access.indices[axis].plain
-        else want.columns.start.names
-    )
+    is_plain = bool(want.access.indices[axis].plain)
+    names = nodes.names_in(positions(want.access, every)) if is_plain else want.columns.start.names
     size = extent * ctx.bytes_of(storage.buffer.dtype)
     if depth - max(ctx.build.depth_of(names), storage.depth) < 2 or size > ctx.room() * ROW_SHARE:
         return None
@@ -312,11 +309,8 @@ def _strided_by(ctx: Context, operand: Want) -> str:
     if not operand.access.indices:
         return ""
     *outer, last = operand.access.indices
-    is_across = (
-        operand.has(operand.free)
-        and operand.free not in last.variables
-        and not is_few(ctx, operand.columns.most * operand.rows.most)
-    )
+    is_across = operand.has(operand.free) and operand.free not in last.variables
+    is_across &= not is_few(ctx, operand.columns.most * operand.rows.most)
     others = {v for i in outer for v in i.variables}
     inner = last.plain
     if not is_across or not inner or inner in others or not operand.spans[inner].is_point:

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from ...errors import UnsupportedError
 from ..language.additions import Additions, free_variable
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, affine
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, affine, plain
 from .edges import Edges, is_product
 
 
@@ -132,11 +132,16 @@ class _Turning:
         axes = frozenset(n for n, i in enumerate(access.indices) if _runs_back(i))
         if not axes:
             return access
-        indices = tuple(
-            affine([(v, -c) for v, c in i.terms], size - 1 - i.constant) if n in axes else i
-            for n, (i, size) in enumerate(zip(access.affine, self.cascade.shape(access.tensor), strict=True))
+        return replace(self.from_end(access, axes), tensor=self.copy_of(access.tensor, axes))
+
+    def from_end(self, access: Access, axes: frozenset[int]) -> Access:
+        """An access that counts some axes from their ends."""
+        sizes = self.cascade.shape(access.tensor)
+        indices = (
+            affine([(v, -c) for v, c in i.terms], sizes[n] - 1 - i.constant) if n in axes else i
+            for n, i in enumerate(access.affine)
         )
-        return Access(self.copy_of(access.tensor, axes), indices, access.place)
+        return replace(access, indices=tuple(indices))
 
     def copy_of(self, tensor: str, axes: frozenset[int]) -> str:
         """The name of the copy of a tensor with some axes turned round."""
@@ -152,12 +157,8 @@ class _Turning:
         """The Einsum that makes the copy of a result."""
         copy = self.copies[name]
         hints = (f"{name.lower()}_{n}" for n in range(len(copy.zeros)))
-        indices = [Affine(((free_variable(hint, self.cascade), 1),)) for hint in hints]
-        read = tuple(
-            affine([(v, -c) for v, c in i.terms], size - 1) if n in copy.back else i
-            for n, (i, size) in enumerate(zip(indices, self.cascade.shape(copy.tensor), strict=True))
-        )
-        return Einsum(Access(name, tuple(indices)), (Access(copy.tensor, read),))
+        indices = plain(free_variable(hint, self.cascade) for hint in hints)
+        return Einsum(Access(name, indices), (self.from_end(Access(copy.tensor, indices), copy.back),))
 
     def forget(self, tensor: str) -> None:
         """A tensor is written again: what reads it later reads another copy."""

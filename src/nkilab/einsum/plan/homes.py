@@ -66,11 +66,8 @@ class Homes:
                 continue
             spans = ctx.spans(einsum, {v: s for v, s in outer.items() if v in einsum.variables})
             is_turned = not outer and access.axis_of(tile) == len(access.indices) - 1
-            if (
-                tile not in access.variables
-                or is_turned
-                or any(s.variable in access.variables for s in group.steps if isinstance(s, Iterate))
-            ):
+            turns = {s.variable for s in group.steps if isinstance(s, Iterate)}
+            if tile not in access.variables or is_turned or turns & {*access.variables}:
                 continue
             summed = {v for _, e, _ in accesses for v in e.reduced if v in access.variables}
             is_summed = len(summed) == 1 and all(e in self.products for _, e, _ in accesses)
@@ -428,11 +425,8 @@ class Homes:
         for variable in shared[:1]:
             extent = ctx.cascade.extent(variable, last)
             tensors = {a.tensor: a for e in group.einsums for a in e.every_access}
-            sizes = [
-                prod(ctx.cascade.shape(t)) * ctx.bytes_of(ctx.dtypes[t]) // ctx.lanes
-                for t, a in tensors.items()
-                if variable in a.variables
-            ]
+            own = [t for t, a in tensors.items() if variable in a.variables]
+            sizes = (prod(ctx.cascade.shape(t)) * ctx.bytes_of(ctx.dtypes[t]) // ctx.lanes for t in own)
             most = max(sizes, default=0)
             fits = [d for d in range(1, extent) if extent % d == 0 and most * d <= ROW_BYTES * extent]
             if extent > 1 and most > ROW_BYTES:
@@ -459,13 +453,8 @@ class Homes:
         """Whether Einsums take about as long with one value of a variable after the other."""
         extent = self.ctx.cascade.extent(variable, group.einsums[-1])
         one = {variable: point(name_of(variable))}
-        whole, single = (
-            sum(
-                self.units.cost_ns(e, {v: s for v, s in outer.items() if v in e.variables})
-                for e in group.einsums
-            )
-            for outer in ({}, one)
-        )
+        whole = sum(self.units.cost_ns(e, {}) for e in group.einsums)
+        single = sum(self.units.cost_ns(e, one if variable in e.variables else {}) for e in group.einsums)
         return single * extent <= 2 * whole
 
 

@@ -129,13 +129,9 @@ def _reading(reader: Einsum, copy: Einsum) -> Einsum | None:
     (source,) = copy.operands
     indices = copy.output.indices
     is_plain = len({i.plain for i in indices}) == len(indices) and all(i.plain for i in indices)
-    if (
-        not isinstance(source, Access)
-        or not is_plain
-        or any(i.variables and not i.plain for i in source.indices)
-    ):
+    is_plain &= not any(i.variables and not i.plain for i in getattr(source, "indices", ()))
+    if not isinstance(source, Access) or not is_plain:
         return None
-
     direct = reading(reader, {copy.name: (copy.output, source)})
     is_same = set(direct.variables) == set(reader.variables) and copy.name not in direct.reads
     return direct if is_same else None

@@ -43,11 +43,8 @@ class Nest:
         for einsum in cluster.einsums:
             self.spans |= ctx.spans(einsum, outer)
         self.choice = choice or choose(ctx, cluster.einsums, self.spans)
-        self.is_late, self.blocks, self.copies = (
-            False,
-            0,
-            common_copies(ctx, cluster.einsums, self.choice.part),
-        )
+        self.is_late, self.blocks = False, 0
+        self.copies = common_copies(ctx, cluster.einsums, self.choice.part)
         self.targets: dict[str, Target] = {}
         self.locals: dict[str, Value] = {}
         self.staged: dict[str, Storage] = {}

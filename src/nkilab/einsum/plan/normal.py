@@ -189,11 +189,8 @@ def _rows(cascade: Cascade, partitions: int, plain: Collection[str], picker: Pic
         indices = [i for e in uses for a in e.every_access for i in a.indices if variable in i.variables]
         whole = [a for e in cascade.einsums for a in e.every_access if a.tensor in {t.name for t in holders}]
         is_sought = any(e.is_choice and variable in e.along for e in uses)
-        if (
-            is_sought
-            or any(i.plain != variable for i in indices)
-            or any(variable not in a.variables for a in whole)
-        ):
+        is_bound = is_sought or any(i.plain != variable for i in indices)
+        if is_bound or any(variable not in a.variables for a in whole):
             continue
         is_vector = all(t.ranks == (rank,) for t in holders) and size >= LONG
         is_few = picker.knobs.is_spread and _are_few(cascade, rank, holders)

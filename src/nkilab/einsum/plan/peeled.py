@@ -14,7 +14,7 @@ from ..language.operators import OPERATORS
 from ..room import views_of
 from ..tree import nodes
 from ..tree.expr import ZERO, Atom, Expr, expr, name_of
-from ..tree.nodes import Alloc, Combine, Copy, Fill, Loop, MatMul, Scale, ScaleCombine, Statement, Tally, View
+from ..tree.nodes import Alloc, Combine, Copy, Fill, Loop, Scale, ScaleCombine, Statement, Tally, View
 from ..tree.rewrite import Change, copied
 from .context import Context
 
@@ -131,17 +131,6 @@ def _even(loop: Loop, fresh: Callable[[str], str]) -> Iterator[Statement]:
         body = copied(loop.body, Change({loop.count_name: full}, lambda view: view, {}))
         yield replace(loop, trips=trips - 1, body=body, count_name="", count=None, comment="")
     else:
-        yield from _added(_turn(loop, {loop.variable: ZERO, loop.count_name: full}, str), loop, True)
+        yield from _turn(loop, {loop.variable: ZERO, loop.count_name: full}, str)
     last: dict[Atom, Expr] = {loop.variable: expr(trips - 1), loop.count_name: expr(loop.last_count({}))}
-    yield from _added(_turn(loop, last, fresh), loop, False)
-
-
-def _added(body: list[Statement], loop: Loop, is_first: bool) -> Iterator[Statement]:
-    """A turn outside of its loop, whose products add to those of the turns before."""
-    for s in body:
-        if isinstance(s, Loop):
-            s = replace(s, body=[*_added(s.body, loop, is_first)])
-        elif isinstance(s, MatMul) and loop.variable in s.over:
-            over = tuple(v for v in s.over if v != loop.variable)
-            s = replace(s, over=over, is_begun=s.is_begun or not is_first)
-        yield s
+    yield from _turn(loop, last, fresh)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 from math import prod
 
 from ..hardware import Hardware
@@ -284,12 +285,8 @@ class Pipeline:
 
     def turn(self, units: Sequence[Unit], at: Expr, version: Expr, is_copy: bool) -> list[nodes.Statement]:
         """Units as they are in one turn; a copy has tiles of its own."""
-        buffers = {
-            id(a.buffer): replace(a.buffer) if is_copy else a.buffer
-            for u in units
-            for a in u.before
-            if isinstance(a, nodes.Alloc)
-        }
+        made = (a.buffer for u in units for a in u.before)
+        buffers = {id(b): replace(b) if is_copy else b for b in made}
 
         def view(held: nodes.View) -> nodes.View:
             handed = self.handed.get(id(held.buffer))
@@ -318,12 +315,7 @@ def needed_for(buffers: Iterable[int], units: Sequence[Unit]) -> list[Unit]:
 def _keeps_order(before: Sequence[Unit], after: Sequence[Unit]) -> bool:
     """Whether units that touch what another writes stand in the same order."""
     place = {id(u): n for n, u in enumerate(after)}
-    return all(
-        place[id(first)] < place[id(second)]
-        for n, first in enumerate(before)
-        for second in before[n + 1 :]
-        if _depend(first, second)
-    )
+    return all(place[id(a)] < place[id(b)] for a, b in combinations(before, 2) if _depend(a, b))
 
 
 def _depend(first: Unit, second: Unit) -> bool:

@@ -140,21 +140,16 @@ def _own(
     if access is None:
         return [""]
     theirs = set(other.variables) if other is not None else set()
-    found = [
-        v
-        for v in einsum.output.variables
-        if v in access.variables
-        and v not in theirs
-        and not spans[v].is_point
-        and sum(v in i.variables for i in access.indices) == 1
-        and sum(v in i.variables for i in einsum.output.indices) == 1
-        and all(
-            isinstance(i, Affine) and i.coefficient(v) >= 0 and over not in i.variables
-            for i in access.indices
-            if v in i.variables
-        )
-    ]
-    return found or [""]
+
+    def is_alone(variable: str) -> bool:
+        """Whether it stands in one index of each, and runs forwards there, without that of the sum."""
+        index, *more = (i for i in access.indices if variable in i.variables)
+        written = [i for i in einsum.output.indices if variable in i.variables]
+        is_plain = isinstance(index, Affine) and index.coefficient(variable) >= 0
+        return is_plain and not more and len(written) == 1 and over not in index.variables
+
+    held = (v for v in einsum.output.variables if v in access.variables and v not in theirs)
+    return [v for v in held if not spans[v].is_point and is_alone(v)] or [""]
 
 
 def _can_fetch(ctx: Context, access: Access, spans: dict[str, Span], over: str, own: str) -> bool:

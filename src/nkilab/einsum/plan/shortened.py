@@ -160,9 +160,8 @@ class Shortened:
         elif views:
             pairs = (partners(before, n, a, v) for n, (v, a) in views.items() if n != "dst")
             is_sum = not any(other == "dst" for every in pairs for other, _ in every)
-        return (
-            replace(tally, added=tuple(self.added(one, pieces) for one in tally.added)) if is_sum else tally
-        )
+        added = tuple(self.added(one, pieces) for one in tally.added) if is_sum else tally.added
+        return replace(tally, added=added)
 
     def added(self, one: nodes.Summed, pieces: list[Piece]) -> nodes.Summed:
         """Values of one variable of a sum."""

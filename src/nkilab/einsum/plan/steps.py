@@ -243,14 +243,11 @@ class Lowering:
         told = "; ".join(dict.fromkeys(e.name for e in group.einsums)) + " share this loop"
         comments = dict.fromkeys(turning[:1], told)  # the outermost says it
         with ExitStack() as stack:
-            spans = {
-                v: stack.enter_context(
-                    self.ctx.build.tiles(
-                        v, e, b, over=v, comment=comments.get(v, ""), is_sequential=is_sequential
-                    )
-                )
-                for v, e, b in loops
-            }
+            spans = dict[str, Span]()
+            for v, e, b in loops:
+                told = comments.get(v, "")
+                loop = self.ctx.build.tiles(v, e, b, over=v, comment=told, is_sequential=is_sequential)
+                spans[v] = stack.enter_context(loop)
             yield {v: spans[v] for v in turning}
 
     def tell(self, group: Group, loops: list[tuple[str, int, int]]) -> None:

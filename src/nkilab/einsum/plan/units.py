@@ -137,13 +137,10 @@ class Units:
 
     def is_sum_of(self, einsum: Einsum, units: list[list[Einsum]]) -> bool:
         """Whether an Einsum sums what the last cluster computes, tile by tile."""
-        if (
-            len({str(a) for a in einsum.accesses}) > 1
-            or not units
-            or (len(units[-1]) == 1 and self.is_product(units[-1][0]))
-        ):
+        last = units[-1] if units and len({*map(str, einsum.accesses)}) <= 1 else []
+        if not last or (len(last) == 1 and self.is_product(last[0])):
             return False
-        return self.joins(units[-1], einsum) and any(e.name in einsum.reads for e in units[-1])
+        return self.joins(last, einsum) and any(e.name in einsum.reads for e in last)
 
     def is_ended_by(self, unit: Sequence[Einsum], cluster: Sequence[Einsum]) -> bool:
         """Whether a product is read by a cluster alone, element by element: tile by tile out of PSUM."""
@@ -154,16 +151,13 @@ class Units:
         is_once = sum(e.name == product.name for e in cascade.einsums) == 1
         readers = [e for e in cascade.einsums if product.name in e.reads]
         read = [a for e in readers for a in e.accesses if a.tensor == product.name]
-        return (
-            is_inner
-            and is_once
-            and {id(e) for e in readers} <= {id(e) for e in cluster}
-            and all(i.plain for i in product.output.indices)
-            and all(a.indices == product.output.indices for a in read)
-            and not any(self.is_product(e) for e in cluster[:1])
-            and all(self.is_elementwise(e) for e in cluster)
-            and all(set(e.variables) == set(product.output.variables) for e in cluster)
-        )
+        is_read = {id(e) for e in readers} <= {id(e) for e in cluster}
+        is_read &= all(i.plain for i in product.output.indices)
+        is_read &= all(a.indices == product.output.indices for a in read)
+        if not (is_inner and is_once and is_read) or any(self.is_product(e) for e in cluster[:1]):
+            return False
+        own = {*product.output.variables}
+        return all(self.is_elementwise(e) and {*e.variables} == own for e in cluster)
 
     def is_elementwise(self, einsum: Einsum) -> bool:
         """Whether an Einsum only maps, with no more to it."""

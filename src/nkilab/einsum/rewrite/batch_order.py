@@ -143,11 +143,8 @@ def _orders(cascade: Cascade) -> dict[str, tuple[int, ...]]:
     orders: dict[str, tuple[int, ...]] = {}
     for einsum, access in ((e, a) for e in cascade.einsums if _batch(e, cascade) for a in e.every_access):
         order = _order(einsum, access, _batch(einsum, cascade))
-        if (
-            order
-            and access.tensor not in bound
-            and (access.tensor not in cascade.inputs or all(_own(einsum, cascade)))
-        ):
+        is_free = access.tensor not in cascade.inputs or all(_own(einsum, cascade))
+        if order and is_free and access.tensor not in bound:
             orders.setdefault(access.tensor, order)
     return orders
 

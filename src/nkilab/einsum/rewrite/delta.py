@@ -59,9 +59,8 @@ def _distributed(block: Iterate) -> tuple[Einsum, ...]:
 
     def changed(einsum: Einsum) -> Einsum:
         every = (factors.get(o, (o,)) if isinstance(o, Access) else (o,) for o in einsum.operands)
-        return (
-            replace(einsum, operands=tuple(o for own in every for o in own)) if einsum.is_product else einsum
-        )
+        operands = tuple(o for own in every for o in own) if einsum.is_product else einsum.operands
+        return replace(einsum, operands=operands)
 
     return tuple(map(changed, block.body))
 

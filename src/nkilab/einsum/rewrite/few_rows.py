@@ -124,10 +124,8 @@ class _Parted:
         first = min(wide)
         (rows, columns), ranks = cascade.shape(first)[:2], cascade.tensors[first].ranks
         self.rows = self.added.rank(f"{ranks[0]}{ranks[1]}", rows * parts)
-        self.part, self.rest = (
-            self.added.rank(f"{ranks[1]}1", parts),
-            self.added.rank(f"{ranks[1]}0", columns // parts),
-        )
+        self.part = self.added.rank(f"{ranks[1]}1", parts)
+        self.rest = self.added.rank(f"{ranks[1]}0", columns // parts)
         for name in wide:
             tensor = cascade.tensors[name]
             self.added.tensors[name] = replace(tensor, ranks=(self.rows, self.rest, *tensor.ranks[2:]))

@@ -44,11 +44,8 @@ def windows_of(einsum: Step, cascade: Cascade) -> Iterator[Window]:
         place, summed = sorted(index.variables, key=lambda v: v in einsum.reduced)
         others = {(i, n) for _, i, n in axes if summed in i.variables and i is not index}
         written = [i.plain for i in einsum.output.indices if place in i.variables]
-        if (
-            summed in einsum.reduced
-            and written == [place]
-            and {i.variables for i, _ in others} == {(summed,)}
-        ):
+        is_alone = {i.variables for i, _ in others} == {(summed,)}
+        if summed in einsum.reduced and written == [place] and is_alone:
             length = cascade.extent(summed, einsum)
             is_whole = {(i.plain, n) for i, n in others} == {(summed, length)}
             yield Window(einsum, image, index, size, place, summed, length, is_whole)

@@ -164,10 +164,8 @@ def _diagonal(small: _Small, added: Additions) -> list[Einsum]:
     """Einsums that have the rows of all matrices as one rank, and each where it belongs on the diagonal."""
     weights, names, (first, second) = small.weights, small.names, small.sides
     tensor, batch, count = weights.tensor, small.batch.upper(), added.extent(names[first], small.einsum)
-    line, group = (
-        added.rank(f"{batch}{names[first]}".upper(), small.each * count),
-        added.rank(f"{batch}_COLUMN", small.each),
-    )
+    line = added.rank(f"{batch}{names[first]}".upper(), small.each * count)
+    group = added.rank(f"{batch}_COLUMN", small.each)
     own = {i.plain: rank for rank, i in added.cascade.axes(weights)}
     ranks = [line if v == names[first] else own[v] for v in names]
     kind = Kind.VIEW if small.batch in own else Kind.REPEATED

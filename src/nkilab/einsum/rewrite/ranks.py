@@ -169,13 +169,10 @@ def _leaves_two(cascade: Cascade, component: set[_Axes], is_free: bool) -> bool:
 
 def _names(cascade: Cascade, einsum: Einsum, component: set[_Axes]) -> dict[tuple[str, str], str]:
     """What pairs of variables of an Einsum are called together."""
-    accesses = einsum.every_access
-    pairs = {
-        (a.indices[axes.first].plain, a.indices[axes.first + 1].plain): None
-        for axes in component
-        for a in accesses
-        if a.tensor == axes.tensor
-    }
+    held = (
+        (a.indices, axes.first) for axes in component for a in einsum.every_access if a.tensor == axes.tensor
+    )
+    pairs = {(indices[first].plain, indices[first + 1].plain) for indices, first in held}
     taken = {*einsum.variables, *(rank.lower() for rank in cascade.sizes)}
     return {pair: unused("".join(pair), taken) for pair in sorted(pairs)}
 

@@ -64,9 +64,8 @@ def with_first_values(cascade: Cascade) -> Cascade:
             own, operands=operands, recurrence=replace(known, variable=begun[source], has_first=False)
         )
 
-    return (
-        added.applied(tuple(s.with_body(map(changed, s.body)) for s in cascade.steps)) if begun else cascade
-    )
+    steps = tuple(s.with_body(map(changed, s.body)) for s in cascade.steps)
+    return added.applied(steps) if begun else cascade
 
 
 def _begun(scan: Einsum, cascade: Cascade, added: Additions) -> str:

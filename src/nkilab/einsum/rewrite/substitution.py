@@ -61,18 +61,15 @@ def _without_quotients(cascade: Cascade, block: Iterate) -> tuple[Cascade, Itera
     added, ahead, body = Additions(cascade), list[Einsum](), list[Einsum]()
     made = {e.name for e in block.body}
     for einsum in block.body:
-        if (
-            einsum.map_op == "divide"
-            and isinstance(by := einsum.operands[1], Access)
-            and by.tensor not in made
-        ):
+        by = einsum.operands[1] if einsum.map_op == "divide" else None
+        if isinstance(by, Access) and by.tensor not in made:
             inverse = added.along(f"{einsum.name}_by", by.variables, einsum, Kind.FACTOR)
             ahead.append(Einsum(inverse, (by,), "reciprocal"))
             einsum = replace(einsum, operands=(einsum.operands[0], inverse), map_op="multiply", text="")
         body.append(einsum)
     own = block.with_body(body)
-    steps = (s for step in cascade.steps for s in ([*ahead, own] if step is block else [step]))
-    return added.applied(tuple(steps)), own
+    place = next(n for n, step in enumerate(cascade.steps) if step is block)
+    return added.applied((*cascade.steps[:place], *ahead, own, *cascade.steps[place + 1 :])), own
 
 
 def _form_of(block: Iterate, cascade: Cascade) -> _Form | None:
@@ -102,11 +99,8 @@ def _is_plain(form: _Form) -> bool:
     """Whether turns read the state as they write it, and factors differ only as weights do."""
     last, free = form.chain[-1].output, {form.turn, *(v for w in form.weights for v in w.variables)}
     is_same = at(form.state, form.before, *plain([form.turn])) == last
-    return (
-        is_same
-        and all(i.plain for i in last.indices)
-        and all(free.issuperset(f.variables) for f in form.slope)
-    )
+    is_alike = all(free.issuperset(f.variables) for f in form.slope)
+    return is_same and is_alike and all(i.plain for i in last.indices)
 
 
 def _is_alone(form: _Form, cascade: Cascade) -> bool:

@@ -194,11 +194,8 @@ class Expr:
             text += f" {sign} " if text else "-" if c < 0 else ""
             names = [str(factor) for factor in sorted(factors, key=_place)]
             is_single = len(names) == 1 and not numbers and isinstance(factors[0], Rounded)
-            text += (
-                names[0][1:-1]
-                if is_single and names[0][0] == "(" and c > 0
-                else " * ".join([*names, *numbers])
-            )
+            is_bare = is_single and names[0][0] == "(" and c > 0
+            text += names[0][1:-1] if is_bare else " * ".join([*names, *numbers])
         return text or "0"
 
     def _shifted(self) -> list[tuple[tuple[object, ...], int]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from .expr import Atom, Expr
-from .nodes import Alloc, At, Buffer, Cut, Loop, Statement, Summed, View
+from .nodes import Alloc, At, Buffer, Cut, Loop, MatMul, Statement, Summed, View
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,12 @@ def _copied(statement: Statement, change: Change) -> Statement:
     found = {f.name: _replaced(getattr(statement, f.name), change) for f in fields(statement)}
     if isinstance(statement, Loop):
         found["body"] = copied(statement.body, change)
+    if isinstance(statement, MatMul):
+        # a turn by itself adds to the sum that the first one begins; of two loops instead of one both go on
+        own = {v: change.names[v] for v in statement.over if v in change.names}
+        over = [v for v in statement.over if v not in own or v in own[v].names]
+        found["over"] = (*over, *(n for at in own.values() for n in sorted(at.names.difference(over))))
+        found["is_begun"] = statement.is_begun or any(at.value for at in own.values())
     return replace(statement, **found)
 
 

@@ -79,12 +79,9 @@ class _Generator:
     def allocate(self, tensor: str, depth: int) -> None:
         """R7: a tensor with a constructor, before the first loop of its producer at its depth."""
         placed = self.ranks.producer(tensor)
-        if (
-            placed is None
-            or not placed.constructor
-            or tensor in self.allocated
-            or len(placed.unbound) != depth
-        ):
+        if placed is None or not placed.constructor or tensor in self.allocated:
+            return
+        if len(placed.unbound) != depth:
             return
         self.allocated.add(tensor)
         outer, inner = (_joined(self.ranks.extents(tensor, r)) for r in (placed.outer, placed.inner))

@@ -107,10 +107,8 @@ class Ranks:
         """A rank of an Einsum as a part of the rank it was split from."""
         found = self.split(einsum, rank)
         base, number = found or (rank, 0)
-        whole, shapes = (
-            self.spec.cascade.sizes.get(base),
-            self.spec.partitioning.get(einsum, {}).get(base, ()),
-        )
+        whole = self.spec.cascade.sizes.get(base)
+        shapes = self.spec.partitioning.get(einsum, {}).get(base, ())
         if found is None:
             return Digit(base, 1, self.size(einsum, rank), whole)
         at = len(shapes) - number
