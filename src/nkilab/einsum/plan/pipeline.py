@@ -205,7 +205,7 @@ class Pipeline:
         self.local = {id(a.buffer): a.buffer for u in self.units for a in u.before}
         written = frozenset().union(*(u.writes for u in self.early))
         handed = written & frozenset().union(*(u.reads for u in self.late))
-        self.handed = {n: _versions(b) for n, b in self.local.items() if n in handed}
+        self.handed = {n: versions(b, 2, nodes.TURNS) for n, b in self.local.items() if n in handed}
 
     @property
     def is_useful(self) -> bool:
@@ -292,10 +292,7 @@ class Pipeline:
             handed = self.handed.get(id(held.buffer))
             if handed is None:
                 return replace(held, buffer=buffers.get(id(held.buffer), held.buffer))
-            place = 1 + len(held.index) - len(held.buffer.shape)
-            return replace(
-                held, buffer=handed, index=(*held.index[:place], nodes.At(version), *held.index[place:])
-            )
+            return in_version(held, handed, version)
 
         change = Change({self.loop.variable: at}, view, buffers)
         return copied(listed(units, self.handed), change)
@@ -328,8 +325,15 @@ def are_in_order(first: Unit, second: Unit) -> bool:
     return _depend(first, second) or bool(first.bound & second.names or first.names & second.bound)
 
 
-def _versions(buffer: nodes.Buffer) -> nodes.Buffer:
-    return replace(buffer, shape=(buffer.shape[0], 2, *buffer.shape[1:]), role=nodes.TURNS)
+def versions(buffer: nodes.Buffer, count: int, role: str) -> nodes.Buffer:
+    """A tile with so many of another, behind its partitions."""
+    return replace(buffer, shape=(buffer.shape[0], count, *buffer.shape[1:]), role=role)
+
+
+def in_version(view: nodes.View, buffer: nodes.Buffer, version: Expr) -> nodes.View:
+    """A view of one of the versions of its tile that a buffer has."""
+    place = 1 + len(view.index) - len(view.buffer.shape)
+    return replace(view, buffer=buffer, index=(*view.index[:place], nodes.At(version), *view.index[place:]))
 
 
 def _is_wide(statement: nodes.Statement) -> bool:

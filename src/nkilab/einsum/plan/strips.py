@@ -18,7 +18,7 @@ from ..room import buffers_that_fit
 from ..tree import nodes
 from ..tree.expr import expr, name_of
 from ..tree.rewrite import Change, copied
-from .pipeline import Unit, are_in_order, is_summed_over, local_to, state_of, units_of
+from .pipeline import Unit, are_in_order, in_version, is_summed_over, local_to, state_of, units_of, versions
 
 # turns of a strip at most, and turns that are looked at to judge one
 MOST, TURNS = 8, 16
@@ -126,17 +126,13 @@ class Strips:
 
     def statements(self, size: int, variable: str) -> list[nodes.Statement]:
         """What stands for the loop, with strips of so many turns; one strip needs no loop around it."""
-        loop, versions = self.loop, {n: _versions(b, size) for n, b in self.handed.items()}
+        loop, wide = self.loop, {n: versions(b, size, b.role) for n, b in self.handed.items()}
         strips, version = (expr(loop.trips).value or 1) // size, name_of(variable)
         at = version if strips == 1 else name_of(loop.variable) * size + version
 
         def view(one: nodes.View) -> nodes.View:
-            handed = versions.get(id(one.buffer))
-            if handed is None:
-                return one
-            place = 1 + len(one.index) - len(one.buffer.shape)
-            index = (*one.index[:place], nodes.At(version), *one.index[place:])
-            return replace(one, buffer=handed, index=index)
+            handed = wide.get(id(one.buffer))
+            return one if handed is None else in_version(one, handed, version)
 
         change = Change({loop.variable: at}, view, {})
         body: list[nodes.Statement] = []
@@ -145,8 +141,8 @@ class Strips:
             inner: list[nodes.Statement] = []
             for unit in part:
                 # names are given where tiles are first touched: a loop before may have the same
-                body += [nodes.Alloc(versions[n]) for a in unit.before if (n := id(a.buffer)) in versions]
-                inner += [a for a in unit.before if id(a.buffer) not in versions]
+                body += [nodes.Alloc(wide[n]) for a in unit.before if (n := id(a.buffer)) in wide]
+                inner += [a for a in unit.before if id(a.buffer) not in wide]
                 inner += [*(unit.comments if unit.comments is not shown else ()), unit.statement, *unit.after]
                 shown = unit.comments
             is_chain = any(unit.touches & self.state for unit in part)
@@ -154,10 +150,6 @@ class Strips:
         if strips > 1:
             return [replace(loop, trips=strips, body=body)]
         return [*([nodes.Comment(loop.comment)] if loop.comment else []), *body]
-
-
-def _versions(buffer: nodes.Buffer, count: int) -> nodes.Buffer:
-    return replace(buffer, shape=(buffer.shape[0], count, *buffer.shape[1:]))
 
 
 def in_strips(

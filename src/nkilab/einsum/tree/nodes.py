@@ -230,11 +230,9 @@ class Combine(Statement):
 
 
 @dataclass(frozen=True)
-class Scale(Statement):
+class Scale(FromSource):
     """dst = (src op0 operand0) op1 operand1; operands are numbers, names of scalars or columns [P, 1]."""
 
-    dst: View
-    src: View
     op0: str
     operand0: Number
     reverse0: bool = False
@@ -244,11 +242,9 @@ class Scale(Statement):
 
 
 @dataclass(frozen=True)
-class ScaleCombine(Statement):
+class ScaleCombine(FromSource):
     """dst = (src op0 operand0) op1 right."""
 
-    dst: View
-    src: View
     op0: str
     operand0: Number
     op1: str
@@ -302,20 +298,16 @@ class Largest(FromSource):
 
 
 @dataclass(frozen=True)
-class Find(Statement):
-    """dst = where each of eight values stands first in its row, equal ones one behind the other."""
+class Find(FromSource):
+    """dst = where each of eight values stands first in its row, whole numbers; equal ones one by one."""
 
-    dst: View  # whole numbers
-    src: View
     values: View
 
 
 @dataclass(frozen=True)
-class TakeOut(Statement):
+class TakeOut(FromSource):
     """dst = src with a number in place of the first of each of eight values."""
 
-    dst: View
-    src: View
     values: View
     otherwise: float
 
@@ -335,14 +327,12 @@ class Scan(Statement):
 
 
 @dataclass(frozen=True)
-class Select(Statement):
+class Select(FromSource):
     """dst = src where offset + per_partition * p + per_element * i is in relation to 0, else a number.
 
     `left` are values of i, not among those of dst, for which no p is: nothing has them. It is not printed.
     """
 
-    dst: View
-    src: View
     offset: Expr
     per_partition: int
     per_element: int
