@@ -12,11 +12,8 @@ from .model import Model
 def tile_bytes(model: Model, placed: Placement) -> int | None:
     """Bytes per partition of a tile; None where an extent is not known."""
     count = model.count(placed.einsum, placed.inner)
-    return (
-        None
-        if count is None
-        else count * (4 if placed.component == "PSUM" else model.bytes_of(placed.tensor))
-    )
+    each = 4 if placed.component == "PSUM" else model.bytes_of(placed.tensor)
+    return None if count is None else count * each
 
 
 def lifetimes(model: Model) -> dict[str, tuple[int, int]]:

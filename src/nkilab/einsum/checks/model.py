@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from math import prod
 
 from ...errors import nearest
@@ -81,12 +82,8 @@ class Model:
 
     def common(self, first: str, second: str) -> int:
         """How many of their outermost loops two Einsums share."""
-        shared = 0
-        for a, b in zip(self.ordered.get(first, ()), self.ordered.get(second, ())):
-            if a is not b:
-                break
-            shared += 1
-        return shared
+        pairs = zip(self.ordered.get(first, ()), self.ordered.get(second, ()))
+        return len([*takewhile(lambda pair: pair[0] is pair[1], pairs)])
 
     @cached_property
     def emitted(self) -> list[str]:
