@@ -15,7 +15,7 @@ from .sources import ROOT, SOURCES, dotted, name_of, nodes, tree
 # The first folder or module of a path has a level; it imports what stands on a lower line.
 LEVELS = [
     "errors error_keys compiler_codes _lazy",
-    "disk tracebacks argument_checks workers",
+    "cycles disk tracebacks argument_checks workers",
     "yaml_files documents failures private_files packages",
     "code_cache",
     "machine records progress conformal",

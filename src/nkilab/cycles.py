@@ -22,7 +22,11 @@ def seldom_collected() -> Iterator[None]:
     try:
         yield
     finally:
-        with _LOCK:
-            before = _BEFORE.pop()
-            if not _BEFORE:
-                gc.set_threshold(*before)
+        _as_before()
+
+
+def _as_before() -> None:
+    with _LOCK:
+        before = _BEFORE.pop()
+        if not _BEFORE:
+            gc.set_threshold(*before)

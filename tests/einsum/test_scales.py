@@ -1,4 +1,4 @@
-"""Numbers that scale what a mask chooses come behind the choice and its maximum; VectorE has both in one pass."""
+"""Numbers that scale what a mask chooses come behind it and its maximum; VectorE has both in one pass."""
 
 from __future__ import annotations
 
