@@ -8,7 +8,12 @@ from functools import partial
 from ...machine import Machine
 from ..language.ast import Cascade
 from ..rewrite.bands import with_bands
-from ..rewrite.batch_order import with_batches_first, with_collected_results, with_windows_last
+from ..rewrite.batch_order import (
+    with_batches_first,
+    with_choices_last,
+    with_collected_results,
+    with_windows_last,
+)
 from ..rewrite.chunks import with_chunks
 from ..rewrite.common import with_common_results, with_small_parts
 from ..rewrite.decays import is_decay
@@ -92,6 +97,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "scans of few rows in parts": _with_operands(with_scans_in_parts),
     "small operands along ranks that they lack": lambda cascade, _: with_repeated_operands(cascade),
     "windows that overlap as rows of a view": lambda cascade, _: with_overlapping_rows(cascade),
+    "tables of short rows across": lambda cascade, _: with_choices_last(cascade),
     "windows as rows of a matrix": with_windows_as_rows,
     "batches of products before their matrices": lambda cascade, _: with_batches_first(cascade),
     "results of windows with their rows last": lambda cascade, _: with_windows_last(cascade),

@@ -67,6 +67,22 @@ def with_windows_last(cascade: Cascade) -> Cascade:
     return _with_orders(cascade, orders)
 
 
+def with_choices_last(cascade: Cascade) -> Cascade:
+    """The cascade whose tables of short rows have what chooses last: partitions pick out of all of it.
+
+    `Y[h, i, j] = T[I[i, j], h]` moves single elements; `T'[h, I[i, j]]` is picked out of a row for each h.
+    """
+    orders: dict[str, tuple[int, ...]] = {}
+    for access in (a for e in cascade.einsums for a in e.accesses if len(a.gathers) == 1):
+        chosen = next(n for n, i in enumerate(access.indices) if i in access.gathers)
+        rest = [n for n in range(len(access.indices)) if n != chosen]
+        behind = zip(access.indices[chosen + 1 :], cascade.shape(access.tensor)[chosen + 1 :], strict=True)
+        row = prod(n for i, n in behind if not {*i.variables} & {*access.indices[chosen].variables})
+        if chosen < len(rest) and row < SHORT_ROW * 2 and access.tensor not in bound_tensors(cascade):
+            orders.setdefault(access.tensor, (*rest, chosen))
+    return _with_orders(cascade, orders)
+
+
 def with_matrix_orders(cascade: Cascade) -> Cascade:
     """The cascade whose products read operands, and write results, in an order in which ranks can be joined.
 

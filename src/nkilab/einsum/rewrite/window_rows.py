@@ -9,10 +9,12 @@ rows 160 elements apart, and TensorE sums over an index of its own. Beyond its e
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from math import prod
 
 from ..language.additions import Additions, free_variable, reading_others
-from ..language.ast import Access, Cascade, Einsum, Kind, plain
+from ..language.ast import Access, Affine, Cascade, Einsum, Gather, Kind, Tensor, affine, plain
+from ..language.extents import bounds
 from .batch_order import is_sum
 from .views import viewing
 
@@ -30,7 +32,60 @@ def with_windows_as_rows(cascade: Cascade, partitions: int) -> Cascade:
 
 def with_overlapping_rows(cascade: Cascade) -> Cascade:
     """The cascade with rows that overlap instead of each tensor that a product of matrices reads so."""
-    return reading_others(cascade, lambda einsum, access: _overlaps(access, einsum, cascade), view_of_rows)
+    seen = reading_others(
+        cascade, lambda einsum, access: bool(_between(access, einsum, cascade)), _counted_up
+    )
+    return reading_others(seen, lambda einsum, access: _overlaps(access, einsum, seen), view_of_rows)
+
+
+def _through(access: Access, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Affine]]:
+    """Ranks with what an access has there, where it chooses those of what chooses."""
+    for rank, index in zip(tensors[access.tensor].ranks, access.indices, strict=True):
+        if isinstance(index, Gather):
+            yield from _through(index.access, tensors)
+        else:
+            yield rank, index
+
+
+def _between(access: Access, einsum: Einsum, cascade: Cascade) -> dict[int, tuple[int, int]]:
+    """Axes that several variables of a result go through, T[i - j, h], and from where to where.
+
+    They run against each other, or other axes lie behind, and each element is read several times.
+    """
+    indices, found = [i for _, i in _through(access, cascade.tensors)], dict[int, tuple[int, int]]()
+    alone = [i.plain for i in indices if len(i.variables) < 2]
+    if einsum.is_bound or not all(alone) or len({*alone}) < len(alone):
+        return {}
+    for n, index in enumerate(i for i in indices):
+        extents = {v: cascade.extent(v, einsum) for v in index.variables}
+        low, high = bounds(index.at(cascade.sizes), extents)
+        is_apart = len({index.coefficient(v) > 0 for v in extents}) > 1 or n + 1 < len(indices)
+        is_read_again = len(extents) > 1 and (high - low + 1) * 2 <= prod(extents.values())
+        is_kept = {*extents} <= {*einsum.output.variables} and not {*extents} & {*alone}
+        found |= {n: (low, high)} if is_apart and is_read_again and is_kept else {}
+    return found
+
+
+def _counted_up(einsum: Einsum, access: Access, added: Additions) -> list[Einsum]:
+    """A view of a copy in which the last variable of the result counts up along such axes, which are last."""
+    between, source, chosen = _between(access, einsum, added.cascade), access.tensor, list[Einsum]()
+    ranks, seen = (list(each) for each in zip(*_through(access, added.cascade.tensors), strict=True))
+    axes = plain(free_variable(f"{source.lower()}_{n}", added.cascade) for n in range(len(ranks)))
+    read, order = [*axes], sorted(range(len(ranks)), key=between.__contains__)
+    if access.gathers:
+        each, name = iter(axes), added.tensor(f"{source}_chosen", tuple(ranks), source, Kind.CHOSEN)
+        chosen = [Einsum(Access(name, axes), (access.with_indices(lambda _: next(each)),))]
+        source = name
+    for n, (low, high) in between.items():
+        index, last = seen[n].at(added.sizes), max(seen[n].variables, key=einsum.output.variables.index)
+        step, first = (1, low) if index.coefficient(last) > 0 else (-1, -high)
+        ranks[n] = added.rank(f"{ranks[n]}_REACH", high - low + 1)
+        read[n] = affine([(axes[n].plain, step)], step * first)
+        seen[n] = affine([(v, step * c) for v, c in index.terms], step * index.constant - first)
+    copy = added.tensor(f"{source}_reach", tuple(ranks[n] for n in order), source, Kind.WINDOW)
+    to, own = (Access(copy, tuple(indices[n] for n in order)) for indices in (axes, seen))
+    view = added.along(f"{copy}_rows", _slowest_first(own, einsum), einsum, Kind.OVERLAP, copy)
+    return [*chosen, Einsum(to, (Access(source, tuple(read)),)), Einsum(view, (own,))]
 
 
 def _copied(einsum: Einsum, image: Access, added: Additions) -> list[Einsum]:
