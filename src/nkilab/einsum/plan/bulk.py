@@ -63,7 +63,7 @@ class _Bulk:
     def is_possible(self) -> bool:
         """Whether both axes come in whole blocks, one step apart, and more than one block does."""
         want, counts = self.want, [self.rows.count.value, self.columns.count.value]
-        if self.storage.buffer.dtype in ("int32", "uint32") or self.storage.buffer.role == "scratch":
+        if not self.ctx.may_turn(self.storage.buffer) or self.storage.buffer.role == "scratch":
             return False
         pair, last = (want.part, want.free), len(want.access.indices) - 1
         axes = [want.access.axis_of(v) for v in pair]

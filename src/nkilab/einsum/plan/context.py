@@ -25,8 +25,8 @@ SMALL_INTEGERS = ("int8", "uint8")
 
 
 def tensor_type(dtype: str) -> str:
-    """The type in which TensorE moves values of a type: integers of 8 bits are exact in bfloat16."""
-    return "bfloat16" if dtype in SMALL_INTEGERS else dtype
+    """The type in which TensorE moves values: integers of 8 bits are exact in bfloat16, indices in float32."""
+    return "bfloat16" if dtype in SMALL_INTEGERS else "float32" if dtype in ("int32", "uint32") else dtype
 
 
 class PlanError(AssertionError):
@@ -100,6 +100,11 @@ class Context:
         # partitions, each with a lane of an engine; a bank of PSUM: bytes per partition, columns in float32
         self.lanes, self.bank_bytes = (int(self.machine[n]) for n in ("partitions", "psum_bank_bytes"))
         self.bank = min(self.bank_bytes // 4, int(self.machine["moving_free_max"]))
+        self.indexing = {tensor for tensor, _ in self.cascade.index_ranks}
+
+    def may_turn(self, buffer: Buffer) -> bool:
+        """Whether TensorE moves what a tensor holds exactly: of integers of 32 bits, indices alone."""
+        return buffer.tensor in self.indexing or buffer.dtype not in ("int32", "uint32")
 
     def pick(
         self, what: str, options: Sequence[Option], told: Callable[[Option], str] = str,

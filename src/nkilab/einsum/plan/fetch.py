@@ -285,7 +285,7 @@ def _from_hbm(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) ->
         return _repeated(ctx, want, storage, at)
     last = len(storage.buffer.shape) - 1
     is_strided = part is not None and free not in (None, part) and part == last
-    if is_strided and not is_few(ctx, rows.most * columns.most) and dtype not in ("int32", "uint32"):
+    if is_strided and not is_few(ctx, rows.most * columns.most) and ctx.may_turn(storage.buffer):
         return _loaded_turned(ctx, want, storage)
     tile = ctx.temporary(hint, rows.most, columns.most, dtype)
     view = part_of(tile, rows.count if part is not None else 1, columns.count)

@@ -368,7 +368,7 @@ class Filling:
         blocks, rest = divmod(self.rows.count.value or 0, lanes)
         axis = self.axis(self.part)
         is_last = axis == len(self.access.indices) - 1
-        if rest or not 1 < blocks <= lanes or not is_last or dtype in ("int32", "uint32"):
+        if rest or not 1 < blocks <= lanes or not is_last or not ctx.may_turn(self.source.buffer):
             return False
         hint = f"{self.access.tensor.lower()}_rows"
         rows = part_of(ctx.temporary(hint, blocks, lanes, dtype), blocks, lanes)
