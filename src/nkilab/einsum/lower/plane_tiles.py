@@ -151,7 +151,8 @@ def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) ->
     """Whether an operand or a result lies with a variable on the partitions, or comes there in long rows."""
     wide = [v for v in access.variables if not spans[v].is_point]
     chip = ctx.chip(access.tensor)
-    if not wide or (access.gathers and any(spans[v].count.value is None for v in wide if v != part)):
+    is_known = all(spans[v].count.value is not None for v in wide if v != part)
+    if not wide or (access.gathers and not (is_known and ctx.hbm(access.tensor))):
         return not wide
     if chip is not None:
         is_right = chip.part_dim is not None and access.indices[chip.part_dim].plain == part

@@ -97,7 +97,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "scans of few rows in parts": _with_operands(with_scans_in_parts),
     "small operands along ranks that they lack": lambda cascade, _: with_repeated_operands(cascade),
     "windows that overlap as rows of a view": lambda cascade, _: with_overlapping_rows(cascade),
-    "tables of short rows across": lambda cascade, _: with_choices_last(cascade),
+    "tables of short rows across": with_choices_last,
     "windows as rows of a matrix": with_windows_as_rows,
     "batches of products before their matrices": lambda cascade, _: with_batches_first(cascade),
     "results of windows with their rows last": lambda cascade, _: with_windows_last(cascade),

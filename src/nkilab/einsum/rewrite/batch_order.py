@@ -14,7 +14,7 @@ from math import prod
 
 from ..language.additions import Additions, free_variable
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, Tensor
-from .splits import with_split_ranks
+from .splits import with_chosen_columns, with_split_ranks
 
 # elements of a row of a result, of one operand between rows of the other, that are few
 SHORT_ROW = 16
@@ -67,7 +67,7 @@ def with_windows_last(cascade: Cascade) -> Cascade:
     return _with_orders(cascade, orders)
 
 
-def with_choices_last(cascade: Cascade) -> Cascade:
+def with_choices_last(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade whose tables of short rows have what chooses last: partitions pick out of all of it.
 
     `Y[h, i, j] = T[I[i, j], h]` moves single elements; `T'[h, I[i, j]]` is picked out of a row for each h.
@@ -80,7 +80,7 @@ def with_choices_last(cascade: Cascade) -> Cascade:
         row = prod(n for i, n in behind if not {*i.variables} & {*access.indices[chosen].variables})
         if chosen < len(rest) and row < SHORT_ROW * 2 and access.tensor not in bound_tensors(cascade):
             orders.setdefault(access.tensor, (*rest, chosen))
-    return _with_orders(cascade, orders)
+    return with_chosen_columns(_with_orders(cascade, orders), partitions) if orders else cascade
 
 
 def with_matrix_orders(cascade: Cascade) -> Cascade:

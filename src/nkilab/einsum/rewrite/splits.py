@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from math import prod
 
 from ..language.additions import Additions, unused
 from ..language.ast import Access, Affine, Cascade, Einsum, Index
 
+# values, for each index, of what indices choose together
+FEW = 16
 # a tensor and one of its axes; one that an Einsum goes through, with the index there
 Axis = tuple[str, int]
 Use = tuple[Einsum, Axis, Index]
@@ -45,9 +48,10 @@ def with_columns(cascade: Cascade, partitions: int) -> Cascade:
 
 def with_chosen_columns(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade with ranks along which indices lie as lanes and columns: each lane has some of its own."""
-    gathers = (g.access for e in cascade.einsums for a in e.accesses for g in a.gathers)
-    for axis in ((access.tensor, 0) for access in gathers if len(access.indices) == 1):
-        other = _in_lanes(cascade, axis, partitions)
+    for einsum, chosen in ((e, g.access) for e in cascade.einsums for a in e.accesses for g in a.gathers):
+        others = {*einsum.output.variables} - {*chosen.indices[0].variables}
+        few = prod(cascade.extent(v, einsum) for v in others) <= FEW
+        other = _in_lanes(cascade, (chosen.tensor, 0), partitions) if few else None
         if other is not None:
             return with_chosen_columns(other, partitions)
     return cascade
