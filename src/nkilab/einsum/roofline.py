@@ -257,7 +257,7 @@ def _points(cascade: Cascade, einsum: Einsum, block: Iterate | None) -> float:
 def _share(cascade: Cascade, einsum: Einsum) -> float:
     """The part of an Einsum's points, at least, that comparisons of indices keep on some way to an output."""
     known = {e.condition: e for e in cascade.einsums if e.condition is not None}
-    known = {c: e for c, e in known.items() if {*c.variables} <= {*einsum.variables}}
+    known = {c: e for c, e in known.items() if {*c.variables} <= _named(cascade, einsum, e)}
     if not known:
         return 1.0
     before = {einsum.name, *dependences(cascade, einsum)}
@@ -271,6 +271,13 @@ def _share(cascade: Cascade, einsum: Einsum) -> float:
         sum(1.0 - _kept(cascade, known[c], c) for c in asked) for n, asked in ways if n in cascade.outputs
     ]
     return max(0.0, 1.0 - min(gone, default=0.0))
+
+
+def _named(cascade: Cascade, einsum: Einsum, reader: Einsum) -> set[str]:
+    """The variables of an Einsum, and those that a reader has for parts of what these index."""
+    ranks = {rank for a in einsum.every_access for rank, i in cascade.axes(a) if i.plain}
+    parts = (i.variables for rank, i in cascade.axes(reader.output) if rank in ranks)
+    return {*einsum.variables}.union(*parts)
 
 
 def _kept(cascade: Cascade, einsum: Einsum, condition: Condition) -> float:

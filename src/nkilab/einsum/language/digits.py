@@ -20,6 +20,7 @@ def without_digits(cascade: Cascade) -> Cascade:
     added, known = Additions(cascade), dict[tuple[str, tuple[int, ...]], tuple[str, ...]]()
 
     def parted(einsum: Einsum, turn: str) -> Einsum:
+        einsum = einsum.with_indices(lambda index: index.at(cascade.sizes))
         cuts: dict[str, set[int]] = {}
         for digit in (name for i in einsum.indices for name, _ in i.terms if isinstance(name, Digit)):
             cuts.setdefault(digit.variable, set()).update(digit.steps(cascade.sizes))

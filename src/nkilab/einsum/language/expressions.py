@@ -20,9 +20,16 @@ _TOKEN = re.compile(
 # what a specification cannot say, and how it says the nearest thing
 UNSAID = {
     "gathered": "gather the indices before, by an expression of their own: K[t] = I[J[t]], then X[K[t]]",
-    "round": "beyond its edges a tensor is 0: for X[(n + 1) % N] write X[n + 1] + X[n + 1 - N]",
+    "round": "beyond its edges a tensor is 0: for X[(n + 1) % N] write X[n + 1] + X[n + 1 - N]; what else an"
+    " index is compute in a tensor before: J[n] = floor((n + 1) / 2), then X[J[n]]",
     "part": "parts are taken of one variable, by a number or a rank: n // 4, n % 4, n // 4 % 2, n // G",
     "/": "write // for whole parts: n // 2",
+    "first": "write what is divided first in parentheses: X[n] * (n // 2)",
+    ">": "write // for whole parts: n // 2",
+    "mod": "write % for the rest: n % 2",
+    "%": "compute it before, in a tensor of whole numbers: J[n] = mod(I[n], 2), then X[J[n]]",
+    "//": "compute it before, in a tensor of whole numbers: J[n] = floor(I[n] / 2), then X[J[n]]",
+    "(": "parts of an index are n // 2 and n % 2; compute else in a tensor: J[n] = min(n, 3), then X[J[n]]",
     "[": "give the tensor of indices as it is used, multiplied and added to before",
     "comparison": "write a formula, without ';;': Z[m] = X[m] if X[m] > L[m] else 0",
 }

@@ -16,7 +16,7 @@ from re import compile as pattern
 
 from ...errors import SpecError, nearest
 from .ast import NOWHERE, Access, Affine, Condition, Digit, Einsum, Operand, Place, Position, Scalar, affine
-from .expressions import RELATIONS, Reader
+from .expressions import RELATIONS, UNSAID, Reader
 from .functions import COMPOSED, FUNCTIONS, INSTEAD, REDUCING
 from .operators import OPERATORS, operator_named
 from .subexpressions import (
@@ -68,11 +68,12 @@ class FormulaReader(Reader):
         if any(token.text in (".", ";;") for token in self.tokens):
             return False
         try:
-            output = self.access("the output")
+            self.output = self.access("the output")
             self.need("=", "the output")
-            lost = {*self.operand().variables} - {*output.variables}
+            lost = {*self.operand().variables} - {*self.output.variables}
             self.choice()
-            return self.peek().kind != "end" or bool(lost)
+            parts = any(isinstance(n, Digit) for i in self.output.indices for n, _ in getattr(i, "terms", ()))
+            return self.peek().kind != "end" or bool(lost) or parts
         except SpecError:
             return True
         finally:
@@ -243,7 +244,9 @@ class FormulaReader(Reader):
         if self.over and self.take("N"):
             return combined("multiply", [Position(affine([(v.upper(), 1)])) for v in self.over], self.here)
         if token.text in self.indexing and then.text != "[":
-            return Position(affine([(self.name("a variable"), 1)]))
+            if then.text in ("//", "%") and self.at and self.tokens[self.at - 1].text in ("*", "/"):
+                raise self.fail(f"what stands before {then.text} is not clear", UNSAID["first"])
+            return Position(affine([(self.part(), 1)]))
         return self.operand()
 
     def call(self) -> Part:

@@ -48,6 +48,13 @@ class Digit(str):
         divisor, modulus = (sizes[n] if isinstance(n, str) else n for n in (self.divisor, self.modulus))
         return divisor, divisor * modulus
 
+    def at(self, values: Mapping[str, int]) -> int | None:
+        """How many it is at values of names; None where one is not known."""
+        if not all(name in values for name in (self.variable, *self.extents)):
+            return None
+        divisor, end = self.steps(values)
+        return (values[self.variable] % end if end else values[self.variable]) // divisor
+
 
 @dataclass(frozen=True)
 class Affine:
@@ -71,7 +78,7 @@ class Affine:
     @property
     def extents(self) -> tuple[str, ...]:
         """Names of ranks whose extents it counts with."""
-        names = ((n.extents if isinstance(n, Digit) else (n,)) for n, _ in self.terms)
+        names = (((*n.extents, n.variable) if isinstance(n, Digit) else (n,)) for n, _ in self.terms)
         return tuple(name for several in names for name in several if not is_variable(name))
 
     def coefficient(self, name: str) -> int:
@@ -80,8 +87,9 @@ class Affine:
 
     def at(self, values: Mapping[str, int]) -> Affine:
         """With names replaced by values where known."""
-        known = sum(c * values[n] for n, c in self.terms if n in values)
-        return Affine(tuple((n, c) for n, c in self.terms if n not in values), self.constant + known)
+        known = {n: n.at(values) if isinstance(n, Digit) else values.get(n) for n, _ in self.terms}
+        constant = self.constant + sum(c * (known[n] or 0) for n, c in self.terms)
+        return Affine(tuple((n, c) for n, c in self.terms if known[n] is None), constant)
 
     def counted_back(self, extents: Mapping[str, int]) -> Affine:
         """With variables counted the other way round, which have these extents."""

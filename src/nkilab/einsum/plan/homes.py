@@ -167,7 +167,11 @@ class Homes:
         """Whether two variables index an axis together and one reads it: it goes by way of HBM."""
         origin = self.ctx.cascade.derived.get(name)
         is_made_for_one = origin is not None and origin.kind in (Kind.REPEATED, Kind.PARTS)
-        return is_made_for_one or name in self.ctx.viewed
+        indices = self.ctx.cascade.einsum(name).output.indices
+        is_written = len(indices) > 1 and any(len(i.variables) > 1 for i in indices)
+        readers = (a for e in self.ctx.cascade.einsums for a in e.accesses if a.tensor == name)
+        is_read = is_written and any(i.plain for a in readers for i in a.indices)
+        return is_made_for_one or is_read or name in self.ctx.viewed
 
     def is_batched(self, einsum: Einsum, group: Group, blocks: Mapping[str, int]) -> bool:
         """Whether products, one for each row of a tile, read a result out of HBM, where rows lie apart."""

@@ -16,6 +16,7 @@ from ..rewrite.batch_order import (
 )
 from ..rewrite.chunks import with_chunks
 from ..rewrite.common import with_common_results, with_small_parts
+from ..rewrite.compared import with_compared_values
 from ..rewrite.decays import is_decay
 from ..rewrite.factor_matrices import with_factor_matrices
 from ..rewrite.few_rows import with_full_lanes
@@ -130,7 +131,7 @@ def rewritten_by(
     picker: Picker, cascade: Cascade, partitions: int, machine: Machine | None = None
 ) -> Cascade:
     """A cascade as choices want it, its ranks joined where they can be."""
-    cascade = with_common_results(with_first_values(live(cascade)[0]))
+    cascade = with_common_results(with_compared_values(with_first_values(live(cascade)[0])))
     for what, rewrite in REWRITES.items():
         cascade = with_joined_ranks(cascade, partitions) if rewrite is with_columns else cascade
         paired = partial(_of_pairs, rewrite, machine=machine) if rewrite in OF_PAIRS else None

@@ -50,19 +50,21 @@ def _through(access: Access, tensors: Mapping[str, Tensor]) -> Iterator[tuple[st
 def _between(access: Access, einsum: Einsum, cascade: Cascade) -> dict[int, tuple[int, int]]:
     """Axes that several variables of a result go through, T[i - j, h], and from where to where.
 
-    They run against each other, or other axes lie behind, and each element is read several times.
+    They run against each other, or each element is read several times and other axes lie behind.
     """
     indices, found = [i for _, i in _through(access, cascade.tensors)], dict[int, tuple[int, int]]()
     alone = [i.plain for i in indices if len(i.variables) < 2]
-    if einsum.is_bound or not all(alone) or len({*alone}) < len(alone):
+    if einsum.recurrence or einsum.output.gathers or not all(alone) or len({*alone}) < len(alone):
         return {}
-    for n, index in enumerate(i for i in indices):
+    for n, index in enumerate(indices):
         extents = {v: cascade.extent(v, einsum) for v in index.variables}
         low, high = bounds(index.at(cascade.sizes), extents)
-        is_apart = len({index.coefficient(v) > 0 for v in extents}) > 1 or n + 1 < len(indices)
+        is_mixed = len({index.coefficient(v) > 0 for v in extents}) > 1
         is_read_again = len(extents) > 1 and (high - low + 1) * 2 <= prod(extents.values())
         is_kept = {*extents} <= {*einsum.output.variables} and not {*extents} & {*alone}
-        found |= {n: (low, high)} if is_apart and is_read_again and is_kept else {}
+        found |= (
+            {n: (low, high)} if is_kept and (is_mixed or (is_read_again and n + 1 < len(indices))) else {}
+        )
     return found
 
 
