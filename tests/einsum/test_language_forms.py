@@ -209,7 +209,11 @@ def test_a_form_computes_what_numpy_does(name: str, dialect: str) -> None:
         ("Z[n] = X[n // 4]", "N X_0", "which do not divide", "a multiple"),
         ("Z[n] = X[n // G]", "N X_0", "G stands in an index and has no extent", "add G: NUMBER"),
         ("Z[n] = X[n // 2 % 2]", "N X_0", "which do not divide", "a multiple"),
-        ("Z[n // 2] = X[n]", "N Z_0", "parts of n vanish", "write ';; V add'"),
+        ("Z[n] = X[I[n] // 2]", "N I_0 X_0", "'//' stands where an index", "J[n] = floor(I[n] / 2)"),
+        ("Z[n] = X[min(n, 3)]", "N X_0", "'(' stands where an index", "then X[J[n]]"),
+        ("Z[n] = X[n >> 1]", "N X_0", "'>' stands where an index", "n // 2"),
+        ("Z[n] = X[n mod 2]", "N X_0", "'mod' stands where an index", "n % 2"),
+        ("Z[n] = X[n] * n // 2", "N", "what stands before // is not clear", "X[n] * (n // 2)"),
         (
             "Z[m] = X[m, n] ;; V topk",
             "M N",

@@ -54,7 +54,8 @@ def _between(access: Access, einsum: Einsum, cascade: Cascade) -> dict[int, tupl
     """
     indices, found = [i for _, i in _through(access, cascade.tensors)], dict[int, tuple[int, int]]()
     alone = [i.plain for i in indices if len(i.variables) < 2]
-    if einsum.recurrence or einsum.output.gathers or not all(alone) or len({*alone}) < len(alone):
+    is_bound = einsum.recurrence or einsum.output.gathers or einsum.name in cascade.views
+    if is_bound or not all(alone) or len({*alone}) < len(alone):
         return {}
     for n, index in enumerate(indices):
         extents = {v: cascade.extent(v, einsum) for v in index.variables}
