@@ -152,7 +152,7 @@ def _can_lie(ctx: Context, access: Access, spans: dict[str, Span], part: str) ->
     wide = [v for v in access.variables if not spans[v].is_point]
     chip = ctx.chip(access.tensor)
     is_known = all(spans[v].count.value is not None for v in wide if v != part)
-    if not wide or (access.gathers and not (is_known and ctx.hbm(access.tensor))):
+    if not wide or (access.gathers and not (is_known and access.tensor in ctx.cascade.inputs)):
         return not wide
     if chip is not None:
         is_right = chip.part_dim is not None and access.indices[chip.part_dim].plain == part

@@ -229,8 +229,8 @@ def _is_legal(
         if any(free in i.variables for i in chosen):
             size = ctx.cascade.shape(access.tensor)[-1] * ctx.bytes_of(ctx.dtypes[access.tensor])
             return is_along(access, free) and size <= ctx.room() * OF_ROW
-        if ctx.hbm(access.tensor) is None:
-            return False
+        if access.tensor not in ctx.cascade.inputs:
+            return False  # no transfer by indices awaits a store
     for variable in (free,) if access.gathers else (part, free):
         if variable and sum(variable in i.variables for i in access.indices) > 1:
             return False

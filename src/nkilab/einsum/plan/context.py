@@ -25,7 +25,7 @@ SMALL_INTEGERS = ("int8", "uint8")
 
 
 def tensor_type(dtype: str) -> str:
-    """The type in which TensorE moves values: integers of 8 bits are exact in bfloat16, indices in float32."""
+    """The type in which TensorE moves values exactly: indices in float32, integers of 8 bits in bfloat16."""
     return "bfloat16" if dtype in SMALL_INTEGERS else "float32" if dtype in ("int32", "uint32") else dtype
 
 

@@ -32,10 +32,9 @@ def with_windows_as_rows(cascade: Cascade, partitions: int) -> Cascade:
 
 def with_overlapping_rows(cascade: Cascade) -> Cascade:
     """The cascade with rows that overlap instead of each tensor that a product of matrices reads so."""
-    seen = reading_others(
-        cascade, lambda einsum, access: bool(_between(access, einsum, cascade)), _counted_up
+    return reading_others(
+        cascade, lambda e, a: bool(_between(a, e, cascade)) or _overlaps(a, e, cascade), view_of_rows
     )
-    return reading_others(seen, lambda einsum, access: _overlaps(access, einsum, seen), view_of_rows)
 
 
 def _through(access: Access, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Affine]]:
@@ -67,28 +66,6 @@ def _between(access: Access, einsum: Einsum, cascade: Cascade) -> dict[int, tupl
             {n: (low, high)} if is_kept and (is_mixed or (is_read_again and n + 1 < len(indices))) else {}
         )
     return found
-
-
-def _counted_up(einsum: Einsum, access: Access, added: Additions) -> list[Einsum]:
-    """A view of a copy in which the last variable of the result counts up along such axes, which are last."""
-    between, source, chosen = _between(access, einsum, added.cascade), access.tensor, list[Einsum]()
-    ranks, seen = (list(each) for each in zip(*_through(access, added.cascade.tensors), strict=True))
-    axes = plain(free_variable(f"{source.lower()}_{n}", added.cascade) for n in range(len(ranks)))
-    read, order = [*axes], sorted(range(len(ranks)), key=between.__contains__)
-    if access.gathers:
-        each, name = iter(axes), added.tensor(f"{source}_chosen", tuple(ranks), source, Kind.CHOSEN)
-        chosen = [Einsum(Access(name, axes), (access.with_indices(lambda _: next(each)),))]
-        source = name
-    for n, (low, high) in between.items():
-        index, last = seen[n].at(added.sizes), max(seen[n].variables, key=einsum.output.variables.index)
-        step, first = (1, low) if index.coefficient(last) > 0 else (-1, -high)
-        ranks[n] = added.rank(f"{ranks[n]}_REACH", high - low + 1)
-        read[n] = affine([(axes[n].plain, step)], step * first)
-        seen[n] = affine([(v, step * c) for v, c in index.terms], step * index.constant - first)
-    copy = added.tensor(f"{source}_reach", tuple(ranks[n] for n in order), source, Kind.WINDOW)
-    to, own = (Access(copy, tuple(indices[n] for n in order)) for indices in (axes, seen))
-    view = added.along(f"{copy}_rows", _slowest_first(own, einsum), einsum, Kind.OVERLAP, copy)
-    return [*chosen, Einsum(to, (Access(source, tuple(read)),)), Einsum(view, (own,))]
 
 
 def _copied(einsum: Einsum, image: Access, added: Additions) -> list[Einsum]:
@@ -134,19 +111,32 @@ def _overlaps(image: Access, einsum: Einsum, cascade: Cascade) -> bool:
 
 
 def view_of_rows(einsum: Einsum, image: Access, added: Additions) -> list[Einsum]:
-    """A view of the rows that an Einsum reads: of a copy if the axes of a batch are not in front."""
+    """A view of the rows that an Einsum reads: of a copy if the axes of a batch are not in front.
+
+    Axes that variables of the result go through together are last, and the last of these counts up.
+    """
+    between, source, chosen = _between(image, einsum, added.cascade), image.tensor, list[Einsum]()
+    ranks, indices = (list(each) for each in zip(*_through(image, added.cascade.tensors), strict=True))
     batch = {*einsum.output.variables}.intersection(*(a.variables for a in einsum.accesses))
-    order = sorted(range(len(image.indices)), key=lambda n: not {*image.affine[n].variables} & batch)
-    tensor, seen, copies = added.cascade.tensors[image.tensor], image, list[Einsum]()
-    if order != sorted(order):
-        ranks = tuple(tensor.ranks[n] for n in order)
-        copy = added.tensor(f"{tensor.name}_rows", ranks, tensor.name, Kind.TRANSPOSED)
-        axes = plain(free_variable(f"{tensor.name.lower()}_{n}", added.cascade) for n in range(len(order)))
-        copies = [Einsum(Access(copy, tuple(axes[n] for n in order)), (Access(tensor.name, axes),))]
-        seen = Access(copy, tuple(image.indices[n] for n in order))
-    names = _slowest_first(seen, einsum)
-    view = added.along(f"{tensor.name}_windows", names, einsum, Kind.OVERLAP, seen.tensor)
-    return [*copies, Einsum(view, (seen,))]
+    order = sorted(range(len(ranks)), key=lambda n: (n in between, not {*indices[n].variables} & batch))
+    axes = plain(free_variable(f"{source.lower()}_{n}", added.cascade) for n in range(len(ranks)))
+    read, copies, kind = [*axes], list[Einsum](), Kind.WINDOW if between else Kind.TRANSPOSED
+    if image.gathers:
+        each, source = iter(axes), added.tensor(f"{source}_chosen", tuple(ranks), source, Kind.CHOSEN)
+        chosen = [Einsum(Access(source, axes), (image.with_indices(lambda _: next(each)),))]
+    for n, (low, high) in between.items():
+        index, last = indices[n].at(added.sizes), max(indices[n].variables, key=einsum.output.variables.index)
+        step, first = (1, low) if index.coefficient(last) > 0 else (-1, -high)
+        ranks[n] = added.rank(f"{ranks[n]}_REACH", high - low + 1)
+        read[n] = affine([(axes[n].plain, step)], step * first)
+        indices[n] = affine([(v, step * c) for v, c in index.terms], step * index.constant - first)
+    if between or order != sorted(order):
+        copy = added.tensor(f"{source}_rows", tuple(ranks[n] for n in order), source, kind)
+        copies = [Einsum(Access(copy, tuple(axes[n] for n in order)), (Access(source, tuple(read)),))]
+        source, indices = copy, [indices[n] for n in order]
+    seen = Access(source, tuple(indices))
+    view = added.along(f"{image.tensor}_windows", _slowest_first(seen, einsum), einsum, Kind.OVERLAP, source)
+    return [*chosen, *copies, Einsum(view, (seen,))]
 
 
 def _slowest_first(image: Access, einsum: Einsum) -> list[str]:
