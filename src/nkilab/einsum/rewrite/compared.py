@@ -87,11 +87,10 @@ def _implied(difference: Affine, relation: str, wholes: Wholes, added: Additions
         top, constant = list[tuple[str, int]](), common * sign * difference.constant
         for name, c, v, index in terms:
             step = index.coefficient(name)
-            if step == max(own for _, own in index.terms):
-                # a part of step a is at most v / a, and at least (v - a + 1) / a
-                top.append((v, common // step * c))
-                constant += common // step * max(0, -c) * (step - 1)
-            else:
-                constant += common * max(0, c) * (added.sizes[name.upper()] - 1)
+            # a part of the longest step a is at most v / a, and at least (v - a + 1) / a; others are rests
+            is_top = step == max(own for _, own in index.terms)
+            top += [(v, common // step * c)] * is_top
+            rest = max(0, -c) * (step - 1) * common // step
+            constant += rest if is_top else common * max(0, c) * (added.sizes[name.upper()] - 1)
         bound = Condition(affine(top, constant), ">" if relation in "<>" else ">=", Affine())
         yield from [bound] * bool(bound.variables)
