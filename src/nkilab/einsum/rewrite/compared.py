@@ -84,7 +84,8 @@ def _implied(difference: Affine, relation: str, wholes: Wholes, added: Additions
             (name, sign * c, *wholes.get(name, (name, plain([name])[0]))) for name, c in difference.terms
         ]
         common = lcm(*(index.coefficient(name) for name, _, _, index in terms))
-        top, constant = list[tuple[str, int]](), common * sign * difference.constant
+        # of whole numbers one that is more than zero is at least one
+        top, constant = list[tuple[str, int]](), common * (sign * difference.constant - (relation in "<>"))
         for name, c, v, index in terms:
             step = index.coefficient(name)
             # a part of the longest step a is at most v / a, and at least (v - a + 1) / a; others are rests
@@ -92,5 +93,5 @@ def _implied(difference: Affine, relation: str, wholes: Wholes, added: Additions
             top += [(v, common // step * c)] * is_top
             rest = max(0, -c) * (step - 1) * common // step
             constant += rest if is_top else common * max(0, c) * (added.sizes[name.upper()] - 1)
-        bound = Condition(affine(top, constant), ">" if relation in "<>" else ">=", Affine())
+        bound = Condition(affine(top, constant), ">=", Affine())
         yield from [bound] * bool(bound.variables)
