@@ -212,6 +212,8 @@ def test_a_form_computes_what_numpy_does(name: str, dialect: str) -> None:
         ("Z[n] = X[I[n] // 2]", "N I_0 X_0", "'//' stands where an index", "J[n] = floor(I[n] / 2)"),
         ("Z[n] = X[min(n, 3)]", "N X_0", "'(' stands where an index", "then X[J[n]]"),
         ("Z[n] = X[n >> 1]", "N X_0", "'>' stands where an index", "n // 2"),
+        ("Z[n] = X[5 + -n // 2]", "N X_0", "'-' stands where an index is needed", ""),
+        ("Z[n] = X[-n // 2]", "N X_0", "-n // 2 has two meanings", "write -(n // 2)"),
         ("Z[n] = X[n mod 2]", "N X_0", "'mod' stands where an index", "n % 2"),
         ("Z[n] = X[n] * n // 2", "N", "what stands before // is not clear", "X[n] * (n // 2)"),
         (

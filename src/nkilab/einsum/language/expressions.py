@@ -211,8 +211,12 @@ class Reader:
         """Sums of whole numbers, names, and products of both."""
         terms: list[tuple[str, int]] = []
         constant, sign = 0, -1 if self.take("-") else 1
+        is_bare = sign < 0 and self.peek().text != "("
         while True:
             factor, name = self.term()
+            if is_bare and isinstance(name, Digit):
+                raise self.fail(f"-{str(name)[1:-1]} has two meanings", f"write -{name}")
+            is_bare = False
             if name:
                 terms.append((name, sign * factor))
             else:
