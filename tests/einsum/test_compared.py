@@ -90,11 +90,11 @@ def test_a_table_of_short_rows_is_picked_out_of_by_each_lane() -> None:
 )
 def test_what_depends_on_a_distance_is_a_window(text: str, expected: Callable[..., Any]) -> None:
     scores, table, buckets = _draw(3, 30, 40), _draw(69, 3), RNG.integers(0, 69, 69).astype(np.int32)
-    given = {"S": scores, "T": table} | ({"B": buckets} if "B[" in text else {})
-    kernel = einsum.compile(text, shapes={name: value.shape for name, value in given.items()})
+    arrays = {"S": scores, "T": table} | ({"B": buckets} if "B[" in text else {})
+    kernel = einsum.compile(text, shapes={name: value.shape for name, value in arrays.items()})
     distances = np.arange(30)[:, None] - np.arange(40)[None]
     added = expected(table, buckets, distances).transpose(2, 0, 1)
-    assert np.abs(kernel(**given) - (scores + added)).max() < 1e-6
+    assert np.abs(kernel(**arrays) - (scores + added)).max() < 1e-6
 
 
 def test_indices_are_turned_by_tensor_engine() -> None:
