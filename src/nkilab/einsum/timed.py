@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from math import inf
+from math import inf, log
 from typing import TypeVar
 
 from ..errors import NkilabError
@@ -32,7 +32,7 @@ CLOSE = 2.0
 # kernels that are timed besides the first, and statements that all of them run together; what takes as
 # long as the first to the last digit is the same kernel, and does not count
 MOST_TIMED, MOST_STATEMENTS = 6, 20_000
-# Einsums of all plans that are made besides the first together, and plans at least, if one has not more
+# Einsums of all plans that are made besides the first together, and plans as long as the best at least
 MOST_PLANNED, FEWEST_PLANS = 160, 6
 # columns that tiles may have instead at most, so that one is moved while another is computed; and statements
 # that a kernel of few turns runs
@@ -103,6 +103,7 @@ class Timed:
         if knobs.picks or len(self.plan[1].cascade.einsums) > MOST_PLANNED:
             return self.plan
         self.plans, self.faults, self.late = dict[Knobs, Plan | None](), list[str](), dict[str, Change]()
+        self.planned = 0
         self.begin(set())
         notes, tried = list[str](), list[str]()
         while changes := self.others() or self.postponed():
@@ -120,8 +121,7 @@ class Timed:
         return self.plan
 
     def begin(self, seen: set[str]) -> None:
-        """Begin to compare the plan with others; one of many Einsums with few."""
-        self.most = max(FEWEST_PLANS, MOST_PLANNED // len(self.plan[1].cascade.einsums))
+        """Begin to compare the plan with others."""
         self.seen, self.known = seen, dict[Measure, float]()
         self.budget = MOST_STATEMENTS - run_by(self.plan[0].body)
 
@@ -171,8 +171,10 @@ class Timed:
 
     def made(self, knobs: Knobs) -> Plan | None:
         """The plan of some choices; None if there is none, or enough others were made."""
-        if knobs not in self.plans and len(self.plans) < self.most:
-            self.plans[knobs] = self.attempt(self.built, knobs)
+        each = len(self.plan[1].cascade.einsums)
+        if knobs not in self.plans and self.planned < max(MOST_PLANNED, FEWEST_PLANS * each):
+            self.plans[knobs] = other = self.attempt(self.built, knobs)
+            self.planned += each if other is None else len(other[1].cascade.einsums)
         return self.plans.get(knobs)
 
     def others(self) -> list[tuple[str, Change]]:
@@ -187,7 +189,7 @@ class Timed:
     def postponed(self) -> list[tuple[str, Change]]:
         """Rewrites that save little, once all others were tried, however many plans that were."""
         left, self.late = [*self.late.items()], {}
-        self.most += len(left)
+        self.planned -= len(left) * len(self.plan[1].cascade.einsums)
         return left
 
     def regrouped(self, rewrites: Sequence[tuple[str, Change]]) -> Iterator[tuple[str, Change]]:
@@ -205,7 +207,8 @@ class Timed:
         far = self.price(self.plan[0]) * FAR if min(self.known.values(), default=inf) < inf else inf
         self.seen |= {what for cost, (what, _) in priced if cost is not None and cost > far}
         near = ((cost, each) for cost, each in priced if cost is not None and cost <= far)
-        return [each for _, each in sorted(near, key=lambda one: one[0])]
+        # as close as they are judged where that is nearly the same
+        return [each for _, each in sorted(near, key=lambda one: round(log(one[0] or 1.0), 1))]
 
     def judged(self, kernel: Kernel) -> float:
         """How long a tree takes; without end where its tiles have no room."""

@@ -2,9 +2,8 @@
 
 All are VectorE's by rule. Where it has more to do in a part of a kernel than the other engines, ScalarE
 takes over sums, which it adds up while it copies, copies, squares and scalings, and GpSimdE operators of two
-tiles in SBUF, whole or blocks of them, until all are done at the same time. What turns compute besides the
-state that they hand on is GpSimdE's, so that the chain is not late; beside scans, which keep VectorE busy for
-two cycles a column, GpSimdE has whole tiles, and ScalarE products with columns and numbers.
+tiles in SBUF, whole or blocks of them, until all are done at the same time. Short steps of what turns hand on
+stay: elsewhere they are late.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from math import inf
 from operator import itemgetter
 
 from ...tiles.dtypes import as_dtype
@@ -64,14 +62,12 @@ class _Part:
         """Move what others can do, that with most to do first, as long as that helps."""
         if self.times["vector"] <= MARGIN * max(self.times["scalar"], self.others):
             return
-        chained = set(_chained([self.loop]))
-        for statement, times in nodes.weighted([self.loop]):
-            if isinstance(statement, nodes.Reduce) and statement.op == "add" and id(statement) not in chained:
+        chained = {*_on_chains([self.loop])}
+        free = [(s, times) for s, times in nodes.weighted([self.loop]) if id(s) not in chained]
+        for statement, times in free:
+            if isinstance(statement, nodes.Reduce) and statement.op == "add":
                 self.summed(statement, times)
-        short = {id(s) for s, loops in nodes.walked([self.loop]) if _is_short_step(s, loops)}
-        movable = [
-            (s, times) for s, times in nodes.weighted([self.loop]) if id(s) not in short and elsewhere(s)
-        ]
+        movable = [(s, times) for s, times in free if elsewhere(s)]
         for statement, times in sorted(movable, key=lambda c: -c[1] * columns_of(c[0].dst)):  # type: ignore[attr-defined]
             self.share(statement, times)
 
@@ -98,7 +94,13 @@ class _Part:
         """Give as many blocks of a statement to another engine as lets all end soonest."""
         ways = [self.shared(statement, other, times) for other in elsewhere(statement)]
         longest, ends, made = min(ways, key=itemgetter(0))
-        if longest * MARGIN**0.25 < max(self.times.values()):
+        before, least = max(self.times.values()), MARGIN**0.25
+        # one of many is a small part of all, but leaves room for the next
+        is_one = (
+            len(made) == 1
+            and max(t for engine, t in ends.items() if engine != "vector") * least < longest < before
+        )
+        if longest * least < before or is_one:
             self.times = ends
             _exchange(self.loop.body, statement, made)
 
@@ -138,23 +140,14 @@ def elsewhere(statement: nodes.Statement) -> list[nodes.Statement]:
     return []
 
 
-def _is_short_step(statement: nodes.Statement, loops: Sequence[nodes.Loop]) -> bool:
-    """Whether a statement is a short step of a chain, which is late on another engine."""
-    is_chained = isinstance(statement, nodes.Combine | nodes.Scale) and any(s.is_sequential for s in loops)
-    return is_chained and columns_of(statement.dst) < BANK  # type: ignore[attr-defined]
-
-
-def _chained(body: list[nodes.Statement], is_sequential: bool = False) -> Iterator[int]:
-    """Short sums that the rest of a turn waits for: ScalarE begins too late for them."""
-    readers = [s for s in body if not isinstance(s, nodes.Loop | nodes.Store | nodes.Tally)]
-    read = {id(v.buffer) for s in readers for n, v in views_of(s) if n != "dst"}
-    for statement in body:
-        if isinstance(statement, nodes.Loop):
-            yield from _chained(statement.body, statement.is_sequential)
-        elif not isinstance(statement, nodes.Reduce) or not is_sequential:
-            continue
-        elif columns_of(statement.src) < BANK and id(statement.dst.buffer) in read:
-            yield id(statement)
+def _on_chains(body: Sequence[nodes.Statement]) -> Iterator[int]:
+    """Short steps of what turns hand on, which are late on another engine."""
+    for loop in (s for s in body if isinstance(s, nodes.Loop)):
+        yield from _on_chains(loop.body)
+        units = units_of(loop.body) if loop.is_sequential else []
+        chain = (u.statement for u in needed_for(state_of(units, loop.variable), units))
+        steps = (s for s in chain if isinstance(s, nodes.Combine | nodes.Scale | nodes.Reduce))
+        yield from (id(s) for s in steps if columns_of(getattr(s, "src", s.dst)) < BANK)
 
 
 def _tiles(statement: nodes.Statement) -> dict[str, nodes.View]:
@@ -214,45 +207,3 @@ def _exchange(body: list[nodes.Statement], old: nodes.Statement, new: list[nodes
             return
         if isinstance(statement, nodes.Loop):
             _exchange(statement.body, old, new)
-
-
-def set_aside(kernel: nodes.Kernel, hardware: Hardware) -> nodes.Kernel:
-    """A kernel whose turns compute on VectorE what the next one waits for, as far as GpSimdE has time."""
-    _loops(kernel.body, hardware)
-    return kernel
-
-
-def _loops(body: list[nodes.Statement], hardware: Hardware) -> None:
-    for loop in [s for s in body if isinstance(s, nodes.Loop)]:
-        if any(isinstance(s, nodes.Loop) for s in loop.body):
-            _loops(loop.body, hardware)
-        elif loop.is_sequential or any(isinstance(s, nodes.Scan) for s in loop.body):
-            _relieved(loop, hardware)
-
-
-def _relieved(loop: nodes.Loop, hardware: Hardware) -> None:
-    """Change the instructions of one turn in place."""
-    body, units = loop.body, units_of(loop.body)
-    has_scan = any(isinstance(u.statement, nodes.Scan) for u in units)
-    state = state_of(units, loop.variable)
-    chain = [u for u in units if u.writes & state] if has_scan else needed_for(state, units)
-    if not chain and not has_scan:
-        return
-    busy = {"vector": 0.0, "gpsimd": 0.0, "scalar": 0.0, **hardware.total(body)}
-    for unit in (u for u in units if u not in chain):
-        moved = _step_elsewhere(unit.statement, has_scan)
-        if moved is None:
-            continue
-        (engine, time), vector = hardware.of(moved), busy["vector"] - hardware.of(unit.statement)[1]
-        if busy[engine] + time <= vector:
-            busy |= {"vector": vector, engine: busy[engine] + time}
-            body[next(n for n, s in enumerate(body) if s is unit.statement)] = moved
-
-
-def _step_elsewhere(statement: nodes.Statement, has_scan: bool) -> nodes.Statement | None:
-    """The same on another engine than VectorE; None if none has it, or has it soon enough."""
-    if isinstance(statement, nodes.Combine):
-        is_step = 1 < columns_of(statement.dst) <= (inf if has_scan else BANK)
-    else:
-        is_step = has_scan and isinstance(statement, nodes.Scale)
-    return next(iter(elsewhere(statement)), None) if is_step else None

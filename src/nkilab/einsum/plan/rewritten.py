@@ -14,7 +14,6 @@ from ..rewrite.batch_order import (
     with_collected_results,
     with_windows_last,
 )
-from ..rewrite.chunks import with_chunks
 from ..rewrite.common import with_common_results, with_small_parts
 from ..rewrite.compared import with_compared_values
 from ..rewrite.decays import is_decay
@@ -22,6 +21,7 @@ from ..rewrite.factor_matrices import with_factor_matrices
 from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.filters import with_sums_over_filters
 from ..rewrite.gathered import with_chosen_operands
+from ..rewrite.joined_states import with_joined_chunks
 from ..rewrite.packed import with_packed_products
 from ..rewrite.pieces import with_pieces
 from ..rewrite.ranks import with_joined_ranks
@@ -93,7 +93,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "sums over filters": lambda cascade, _: with_sums_over_filters(cascade),
     "sums over long windows as products of bands": with_bands,
     "results in strides collected on chip": lambda cascade, _: with_collected_results(cascade),
-    "recurrences in chunks, as products": _with_operands(with_chunks),
+    "recurrences in chunks, as products": _with_operands(with_joined_chunks),
     "sums over all turns before in chunks, as products": with_substitutions,
     "scans of few rows in parts": _with_operands(with_scans_in_parts),
     "small operands along ranks that they lack": lambda cascade, _: with_repeated_operands(cascade),

@@ -14,7 +14,7 @@ from ..lower.plane_tiles import planes_for
 from ..lower.planes import PlaneNest
 from ..lower.stencil import StencilNest, stencils_in
 from ..tree.nodes import Argument, Buffer, Kernel, Loop, run_by, statements
-from .balance import balanced, set_aside
+from .balance import balanced
 from .build import Builder, Span, UnreachableError, whole
 from .choose import Cluster, choices_for
 from .coalesced import Coalescing
@@ -106,7 +106,7 @@ class Lowering:
         is_shared = ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
         # what is given an engine keeps it
         if is_shared and not ctx.given.instructions:
-            kernel = set_aside(balanced(kernel, self.hardware), self.hardware)
+            kernel = balanced(kernel, self.hardware)
         self.take_names(kernel)
         if not ctx.given.is_watched:
             by_table(kernel.body, self.hardware)

@@ -32,15 +32,29 @@ MOST_SOLVED = 64
 
 
 @dataclass(frozen=True)
-class _Form:
+class Form:
     """A recurrence in a form that chunks have."""
 
     scan: Einsum  # the recurrence
-    factors: tuple[Operand, ...]  # whose product a turn adds to the state
+    # factors of what a turn adds to the state: those that have what readers sum over, and the others
+    keys: tuple[Operand, ...]
+    values: tuple[Operand, ...]
     # Einsums that sum products with the state of their turn, or of the one before
     readers: tuple[Einsum, ...]
     last: Einsum | None  # the Einsum that is the last state; None if nothing reads it
     gone: tuple[Einsum, ...]  # Einsums that nothing needs any more
+
+    @property
+    def turn(self) -> str:
+        """The variable of its turns."""
+        assert self.scan.recurrence is not None
+        return self.scan.recurrence.variable
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether what a turn adds is a product of keys with values, which products of chunks sum."""
+        own = {v for f in self.values for v in f.variables} - {*self.scan.operands[0].variables, self.turn}
+        return bool(self.values and (own or not self.is_levelled))
 
     @property
     def is_levelled(self) -> bool:
@@ -60,10 +74,11 @@ def with_chunks(cascade: Cascade, partitions: int) -> Cascade:
     return cascade
 
 
-def _in_chunks(cascade: Cascade, form: _Form, partitions: int, delta: Delta | None = None) -> Cascade:
-    """The cascade with a recurrence in chunks, if it has enough turns."""
-    assert form.scan.recurrence is not None
-    turns = cascade.extent(form.scan.recurrence.variable, form.scan)
+def _in_chunks(cascade: Cascade, form: Form, partitions: int, delta: Delta | None = None) -> Cascade:
+    """The cascade with a recurrence in chunks, if it has enough turns and these add products."""
+    if not form.is_matrix:
+        return cascade
+    turns = cascade.extent(form.turn, form.scan)
     most = min(partitions, turns, turns if delta is None else MOST_SOLVED)
     lengths = [n for n in range(1, most + 1) if not form.is_levelled or n & (n - 1) == 0]
     length = max(n for n in lengths if turns % n == 0)
@@ -72,13 +87,12 @@ def _in_chunks(cascade: Cascade, form: _Form, partitions: int, delta: Delta | No
     return Chunks(cascade, form, length, delta).cascade() if FEWEST_TURNS <= length < turns else cascade
 
 
-def _delta_form(block: Iterate, cascade: Cascade) -> tuple[Delta, _Form] | None:
+def _delta_form(block: Iterate, cascade: Cascade) -> tuple[Delta, Form] | None:
     """A block as the delta rule, in a form that chunks have; None for others."""
     if (delta := delta_of(block, cascade)) is None:
         return None
-    forms = (f for e in delta.cascade.einsums if (f := _form_of(e, delta.cascade)) is not None)
     last, reader = delta.chain[-1].output, delta.reader
-    form = next((f for f in forms if last in f.factors and reader in f.readers), None)
+    form = next((f for f in forms_of(delta.cascade) if last in f.values and reader in f.readers), None)
     if form is None or not is_decay(form.scan.operands[0], delta.cascade):
         return None
     readers = tuple(e for e in form.readers if e is not reader)
@@ -92,17 +106,21 @@ def is_delta(block: Iterate, cascade: Cascade) -> bool:
 
 def is_chunked(scan: Einsum, cascade: Cascade) -> bool:
     """Whether products may compute a recurrence and what reads it, without every one of its states."""
-    return _form_of(scan, cascade) is not None
+    form = _form_of(scan, cascade)
+    return form is not None and form.is_matrix
 
 
-def _form_of(scan: Einsum, cascade: Cascade) -> _Form | None:
-    """A recurrence that is linear and read through sums of products alone; None for others."""
+def forms_of(cascade: Cascade) -> Iterator[Form]:
+    """The recurrences that are linear, and read through sums of products alone."""
+    return (f for e in cascade.einsums if (f := _form_of(e, cascade)) is not None)
+
+
+def _form_of(scan: Einsum, cascade: Cascade) -> Form | None:
     known = scan.recurrence
     if known is None or (known.kind, known.op0, known.op1) != ("scan", "multiply", "add"):
         return None
     if known.is_descending or known.has_first or scan.name in cascade.outputs:
         return None
-    decay, added, _ = scan.operands
     kinds = {e.recurrence.kind: e for e in cascade.einsums if e.recurrence and scan.output in e.operands}
     before = kinds.get("before")
     states = (scan.output, before.output) if before is not None else (scan.output,)
@@ -110,15 +128,12 @@ def _form_of(scan: Einsum, cascade: Cascade) -> _Form | None:
     readers = tuple(e for e in others if e not in kinds.values())
     summed = {v for e in readers for v in e.reduced}
     is_read = all(_reads_sums(e, states, known.variable) for e in readers)
-    factors, makers = _factors(added, known.variable, summed, cascade)
-    keys = [bool(summed & {*f.variables}) for f in factors]
-    if not readers or not is_read or len({*keys}) < 2:
-        return None
-    values = {v for f in factors if not summed & {*f.variables} for v in f.variables}
-    if summed & {*decay.variables} and not values - {*decay.variables, known.variable}:
+    factors, makers = _factors(scan.operands[1], known.variable, summed, cascade)
+    keys = tuple(f for f in factors if summed & {*f.variables})
+    if not readers or not is_read or not keys:
         return None
     gone = (scan, *makers, *readers, *kinds.values())
-    return _Form(scan, factors, readers, kinds.get("last"), gone)
+    return Form(scan, keys, tuple(f for f in factors if f not in keys), readers, kinds.get("last"), gone)
 
 
 def _factors(
@@ -153,10 +168,9 @@ def _reads_sums(einsum: Einsum, states: Sequence[Access], turn: str) -> bool:
 class Chunks(InChunks):
     """Writes one recurrence in chunks."""
 
-    def __init__(self, cascade: Cascade, form: _Form, length: int, delta: Delta | None) -> None:
+    def __init__(self, cascade: Cascade, form: Form, length: int, delta: Delta | None) -> None:
         self.form, self.delta, self.scan = form, delta, form.scan
-        assert self.scan.recurrence is not None
-        super().__init__(cascade, self.scan, self.scan.recurrence.variable, length, form.gone)
+        super().__init__(cascade, self.scan, form.turn, length, form.gone)
         self.lanes = [v for v in self.scan.output.variables if v != self.turn]
         states = self.variable("CHUNKS", self.count + 1)
         self.states = at(self.new("states", {states, *self.lanes}), states, *plain([self.chunk]))
@@ -177,26 +191,18 @@ class Chunks(InChunks):
         return Recurrence(self.row, kind, op0="multiply", op1="add")
 
     @cached_property
-    def factors(self) -> tuple[list[Operand], list[Operand]]:
-        """Factors of what a turn adds to the state: those that have what is summed, and the others."""
-        readers = (*self.form.readers, *((self.delta.reader,) if self.delta else ()))
-        summed = {v for e in readers for v in e.reduced}
-        keys = [f for f in self.form.factors if summed & {*f.variables}]
-        return keys, [f for f in self.form.factors if f not in keys]
-
-    @cached_property
     def key(self) -> Operand:
         """What a turn adds of what is summed, at the row."""
-        return self.placed(self.one("keys", self.factors[0]), self.row)
+        return self.placed(self.one("keys", self.form.keys), self.row)
 
     @cached_property
     def value(self) -> Operand:
         """What a turn adds of the rest, at the row."""
         if self.delta is None:
-            return self.placed(self.one("values", self.factors[1]), self.row)
+            return self.one("values", [self.placed(f, self.row) for f in self.form.values])
         last = self.delta.chain[-1].output
         return self.one(
-            "values", [self.solution if f == last else self.placed(f, self.row) for f in self.factors[1]]
+            "values", [self.solution if f == last else self.placed(f, self.row) for f in self.form.values]
         )
 
     def placed(self, operand: Operand, place: str) -> Operand:
@@ -343,17 +349,18 @@ class Chunks(InChunks):
                 results.get(getattr(o, "tensor", "")) or self.placed(o, self.row) for o in einsum.operands
             ]
             results[einsum.name] = self.add(einsum.name, operands, einsum.map_op)
-        others = [f for f in self.factors[1] if f != delta.chain[-1].output]
+        others = [f for f in self.form.values if f != delta.chain[-1].output]
         slope = [self.placed(f, self.row) for f in delta.slope] + [
             self.placed(f, self.column) for f in others
         ]
         inverse = self.inverse(self.add("joined", (weight, *slope), "multiply"))
+        # of all chunks before the first state, of which inverses need nothing
+        late = {self.states.tensor}
+        for einsum in self.body:
+            late |= {einsum.name} if late & {*einsum.reads} else set()
+        self.ahead += [e for e in self.body if e.name not in late]
+        self.body = [e for e in self.body if e.name in late]
         value = self.in_columns(results[delta.chain[-1].name])
         solution = self.add("solution", (inverse, value), "multiply", summed=(self.column,))
         self.solution = self.finite(solution)
         self.body.append(Einsum(self.written(delta.chain[-1].output), (solution,), place=self.scan.place))
-
-    def finite(self, matrix: Operand) -> Access:
-        """A matrix with 0 for what is beyond float32, which no 0 of another matrix would make 0."""
-        nothing = self.add("nothing", (matrix, Scalar()), "multiply")
-        return self.add("finite", (nothing, Scalar(), matrix), "where")

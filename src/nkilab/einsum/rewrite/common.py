@@ -89,7 +89,7 @@ def _names(maker: Einsum, einsum: Einsum, cascade: Cascade) -> dict[str, str]:
     """What an Einsum calls the variables of another that computes the same; none if none does."""
     is_free = len(einsum.operands) <= MOST_OPERANDS and OPERATORS[maker.map_op or "add"].is_commutative
     for operands in permutations(maker.operands) if is_free else [maker.operands]:
-        names = dict(p for pair in zip(operands, einsum.operands, strict=True) for p in _called(*pair))
+        names = dict(p for pair in zip(operands, einsum.operands, strict=True) for p in called(*pair))
         names = {v: names.get(v, v) for v in maker.variables}
         other = replace(maker, operands=operands).with_indices(partial(Affine.renamed, names=names))
         is_same = (other.operands, other.condition) == (einsum.operands, einsum.condition)
@@ -100,7 +100,7 @@ def _names(maker: Einsum, einsum: Einsum, cascade: Cascade) -> dict[str, str]:
     return {}
 
 
-def _called(operand: Operand, other: Operand) -> Iterator[tuple[str, str]]:
+def called(operand: Operand, other: Operand) -> Iterator[tuple[str, str]]:
     """Variables that stand alone in an operand, with what another calls them."""
     if isinstance(operand, Access) and isinstance(other, Access) and operand.tensor == other.tensor:
         both = [*zip(operand.indices, other.indices, strict=True)]

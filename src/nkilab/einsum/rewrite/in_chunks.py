@@ -101,7 +101,8 @@ class InChunks:
     def finite(self, matrix: Operand) -> Access:
         """A matrix with 0 for what is beyond float32, which no 0 of another matrix would make 0."""
         nothing = self.add("nothing", (matrix, Scalar()), "multiply")
-        return self.add("finite", (nothing, Scalar(), matrix), "where")
+        is_finite = self.add("is_finite", (nothing, Scalar()), "equal")
+        return self.add("finite", (is_finite, matrix, Scalar()), "where")
 
     @cached_property
     def joins(self) -> Access:
@@ -134,9 +135,9 @@ class InChunks:
 
         for n in range(self.levels):
             part = at(parts, self.level, Affine(constant=n))
-            # rows of what is multiplied last need no others, so that nothing beyond float32 leaves its row
             if n:
-                inverse = self.finite(inverse)
+                # rows of what is multiplied last need no others: nothing beyond float32 leaves its row
+                inverse = self.finite(inverse) if n > 1 else inverse
                 part = product(product(inverse, part), inverse)
             inverse = self.add("inverse", (inverse, part), "add")
         return inverse
