@@ -85,7 +85,10 @@ def test_expressions_that_read_what_they_wrote_run_once_per_index(text: str) -> 
     ("text", "problem"),
     [
         ("S[0, m] = 0\nS[t+1, m] = S[t, m] + S[t+2, m]", "2:1: .*: S is carried up and down t\n"),
-        ("S[0, m] = 0\nS[t+1, m+1] = S[t, m+1] + S[t+1, m]", "2:1: .*: S is carried along t and m\n"),
+        (
+            "S[0, m] = 0\nS[t+1, m+1] = S[t, m+1] + S[t+1, m] + S[t+1, m+2]",
+            "2:1: .*: S is carried up and down m\n",
+        ),
         (
             "S[0, m] = 0\nA[t, m] = S[t, m] * X[t, m]\nB[m] = A[0, m]\nS[t+1, m] = A[t, m] + B[m]",
             "B has no t and stands among expressions that run once per t\n",
@@ -194,3 +197,21 @@ def test_blocks_of_partitions_are_columns_where_one_number_scales_them() -> None
     assert "dst=x_tile[:, :, 0]" in kernel.source
     turns = kernel.source[kernel.source.index("# turns of k") :]
     assert "src=A" not in turns
+
+
+def test_a_state_that_is_read_beyond_its_edge_lies_on_chip_with_zeros_around_it() -> None:
+    text = """
+V[0, b, s] = 1
+P[t, b, s] = V[t, b, s-1] - 1 if s >= 2 else V[t, b, s-1] + 2
+V[t+1, b, s] = E[t, b, s] + max(V[t, b, s], P[t, b, s])
+Z[b] = max(V[T, b, s], s)
+"""
+    given = np.random.default_rng(2).standard_normal((5, 4, 9)).astype(np.float32)
+    kernel = einsum.compile(text, shapes={"E": given.shape}, sizes={"T": 5}, outputs=["Z"])
+    state, shift = np.ones((4, 9)), np.where(np.arange(9) >= 2, -1.0, 2.0)
+    for turn in given:
+        before = np.concatenate([np.zeros((4, 1)), state[:, :-1]], 1)
+        state = turn + np.maximum(state, before + shift)
+    np.testing.assert_allclose(kernel(E=given), state.max(1), rtol=1e-5)
+    turns = kernel.source.split("# Z[b]")[0].split("# turns of t")[1]
+    assert "scratch" not in turns

@@ -10,6 +10,7 @@ reduction go along with it. Each instruction takes at least its latency on the q
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -50,11 +51,29 @@ def blocks_ns(cascade: Cascade, machine: Machine, passes: float) -> tuple[float,
         if (not own and is_solved) or (own and all(is_chunked(e, needed) for e in own)):
             chunked.add(block.variable)
             continue
+        if any(e.turning for e in block.body):
+            own_names = {e.name for e in block.body}
+            rows = next(b for b in distributed.blocks if own_names & {e.name for e in b.body})
+            total["chain"] += _nested_ns(rows, distributed, machine, passes)
+            continue
         stepped = block_extent(block, cascade) * _turn_ns(block, cascade, machine, passes)
         scanned = sum(_scan_ns(e, distributed, machine, passes) for e in own)
         is_scan = bool(own) and scanned < stepped
         total["scan" if is_scan else "chain"] += scanned if is_scan else stepped
     return total["scan"], total["chain"], chunked
+
+
+def _nested_ns(block: Iterate, cascade: Cascade, machine: Machine, passes: float) -> float:
+    """The least time of a block whose turns have scans: row by row, column by column, or along diagonals."""
+    scans, turns = [e for e in block.body if e.along], block_extent(block, cascade)
+    inner = scans[0].along[0]
+    columns = cascade.extent(inner, scans[0])
+    one = replace(cascade, sizes={**cascade.sizes, inner.upper(): 1})
+    turn_ns, alone_ns = (_turn_ns(block, c, machine, passes) for c in (cascade, one))
+    lanes = max(prod(cascade.extent(v, e) for v in e.output.variables) for e in scans) / turns / columns
+    column_ns = max(1.0, lanes / machine["partitions"]) * scanned_column_ns(machine)
+    by_rows, by_columns = turns * (turn_ns + columns * column_ns), columns * (alone_ns + turns * column_ns)
+    return float(min(by_rows, by_columns, (turns + columns - 1) * alone_ns))
 
 
 def _scan_ns(scan: Einsum, cascade: Cascade, machine: Machine, passes: float) -> float:
@@ -133,6 +152,10 @@ def _path_ns(
         own = [v for v in einsum.variables if v != block.variable]
         points = prod(cascade.extent(v, einsum) for v in own)
         columns = points / machine["partitions"]
+        if einsum.along:
+            total += sum(_steps(run)) + _least_ns(0.0, machine)
+            run = []
+            continue
         if not einsum.reduced:
             run.append(_least_ns(columns, machine))
             continue

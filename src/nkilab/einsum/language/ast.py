@@ -62,10 +62,11 @@ class Recurrence:
     A scan is r = (first op0 r) op1 second over its operands, from the third; `before` has at each place what
     stands one before it, at the first its second operand; `last` is what stands at the last place.
     `largest` are the largest values in order, `places` where these stand, the first of equal ones first.
+    `turns` run in a block in a block: with those beside it along the same variable once per value of that.
     """
 
     variable: str  # along which
-    kind: str = "scan"  # scan, before, last, largest or places
+    kind: str = "scan"  # scan, before, last, largest, places or turns
     is_descending: bool = False  # whether the first value is that of the greatest index
     has_first: bool = False  # whether what it begins with is written too, one place before the others
     # op0, op1: names of operators of engines
@@ -203,9 +204,20 @@ class Einsum:
         return self.is_choice or (self.recurrence is not None and self.recurrence.kind == "last")
 
     @property
+    def has_first(self) -> bool:
+        """Whether it is a scan that writes what it begins with too."""
+        return self.recurrence is not None and self.recurrence.has_first
+
+    @property
     def is_choice(self) -> bool:
         """Whether it has the largest values along a variable, or their places."""
         return self.recurrence is not None and self.recurrence.kind in ("largest", "places")
+
+    @property
+    def turning(self) -> str:
+        """The variable of a block in a block that it runs in; "" for none."""
+        known = self.recurrence
+        return known.variable if known is not None and known.kind == "turns" else ""
 
     @cached_property
     def reads(self) -> tuple[str, ...]:

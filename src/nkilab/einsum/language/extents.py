@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import groupby
 
 from ...errors import SpecError
 from .ast import (
@@ -42,6 +43,7 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
         ((t, r) for t in cascade.tensors.values() for r in t.ranks if r not in known.sizes), None
     ):
         raise _no_extent(*missing, known)
+    known = _with_own_variables(known)
     for einsum, block in known.walk():
         _extents(einsum, block, known)
     known = with_blocks(_with_numbers(known))
@@ -50,6 +52,33 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
         _check_bounds(einsum, _extents(einsum, block, parted), parted)
     steps = (s.with_body(e.with_indices(lambda i: i.at(parted.sizes)) for e in s.body) for s in parted.steps)
     return written_out(replace(parted, steps=tuple(steps)))
+
+
+def _with_own_variables(cascade: Cascade) -> Cascade:
+    """A cascade whose variables run over longer ranks than their own where they index nothing else.
+
+    `D[0, j] = j` writes all of a row, although J is shorter.
+    """
+
+    def changed(einsum: Einsum, turn: str) -> Einsum:
+        axes = [axis for a in einsum.every_access for axis in cascade.axes(a)]
+        ranks = {
+            v: {rank for rank, i in axes if v in i.variables} for v in einsum.output.variables if v != turn
+        }
+        bent = {v for _, i in axes if not i.plain for v in i.variables}
+        bent |= {v for a in einsum.accesses if a.tensor not in opened for v in a.variables}
+        names = {v: own.pop() for v, own in ranks.items() if v not in bent and len(own) == 1}
+        names = {
+            v: rank.lower() for v, rank in names.items()
+            if v.upper() in cascade.sizes and cascade.sizes[v.upper()] < cascade.sizes[rank]
+            and rank.lower() not in einsum.variables
+        }  # fmt: skip
+        opened.update({einsum.name} if names else ())
+        return einsum.with_indices(lambda index: index.renamed(names)) if names else einsum
+
+    opened = set[str]()
+    turns = ((s, s.variable if isinstance(s, Iterate) else "") for s in cascade.steps)
+    return replace(cascade, steps=tuple(s.with_body(changed(e, turn) for e in s.body) for s, turn in turns))
 
 
 def _with_numbers(cascade: Cascade) -> Cascade:
@@ -247,13 +276,25 @@ def _check_bounds(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) 
 
 
 def runs_of(cascade: Cascade) -> Iterator[tuple[Einsum, dict[str, int]]]:
-    """Every Einsum each time it runs, in order, with the value of the variable of its block."""
+    """Every Einsum each time it runs, in order, with the values of the variables of its blocks."""
     for step in cascade.steps:
         if isinstance(step, Iterate):
             values = range(block_extent(step, cascade))
-            yield from ((einsum, {step.variable: value}) for value in values for einsum in step.body)
+            turns = (_runs_of_turn(step, {step.variable: value}, cascade) for value in values)
+            yield from (run for turn in turns for run in turn)
         else:
             yield step, {}
+
+
+def _runs_of_turn(
+    block: Iterate, bound: dict[str, int], cascade: Cascade
+) -> Iterator[tuple[Einsum, dict[str, int]]]:
+    """The Einsums of one turn of a block, those of blocks in it once per value of their variable."""
+    for inner, own in groupby(block.body, key=lambda e: e.turning):
+        body = tuple(own)
+        values = range(block_extent(Iterate(inner, body), cascade)) if inner else range(1)
+        for value in values:
+            yield from ((e, {**bound, inner: value} if inner else bound) for e in body)
 
 
 def bounds(index: Affine, extents: Mapping[str, int]) -> tuple[int, int]:

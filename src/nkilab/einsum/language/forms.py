@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from os.path import exists
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from .ast import Access, Affine, Cascade, Einsum, Place, Scalar, Tensor
 from .expressions import read_einsum
 from .formulas import NAME, read_expression
 from .sources import Source, source_of_file, without_prose
-from .spec import Spec, read_spec, spec_of_cascade
+from .spec import Spec, declare_parts, read_spec, spec_of_cascade
 
 _IMPLICIT = re.compile(r"\s*[A-Za-z]+(\s*,\s*[A-Za-z]+)+\s*")
 _YAML = re.compile(r"^\s*einsum\s*:", re.M)
@@ -131,20 +131,22 @@ def _from_expressions(text: str, scalars: Mapping[str, float], outputs: tuple[st
     matches = [match for match in _EXPRESSION.finditer(text) if match[0].strip()]
     taken = {*NAME.findall(text)}
     read = [read_expression(e[0], _place(text, e.start()), "einsum.expressions", taken) for e in matches]
-    return _cascade_of([einsum for einsums in read for einsum in einsums], scalars, outputs)
+    parts = taken - {*NAME.findall(text)}
+    return _cascade_of([einsum for einsums in read for einsum in einsums], scalars, outputs, parts)
 
 
-def _cascade_of(einsums: list[Einsum], scalars: Mapping[str, float], outputs: tuple[str, ...]) -> Cascade:
+def _cascade_of(
+    einsums: list[Einsum], scalars: Mapping[str, float], outputs: tuple[str, ...], parts: Collection[str] = ()
+) -> Cascade:
     every: dict[str, list[Access]] = {}
     for einsum in einsums:
         gathers = (g.access for a in einsum.every_access for g in a.gathers)
         for access in (*einsum.accesses, einsum.output, *gathers):
             every.setdefault(access.tensor, []).append(access)
-    # what is written has the ranks of what writes it, the farthest reaching first
-    written = sorted((e.output for e in einsums), key=lambda a: all(i.plain for i in a.indices))
-    outer = {t: [a for a in written if a.tensor == t] for t in every}
-    ranks = {t: _ranks([*own, *every[t]], bool(own)) for t, own in outer.items()}
-    tensors = {name: Tensor(name, tuple(own)) for name, own in ranks.items()}
+    written: dict[str, list[Access]] = {t: [e.output for e in einsums if e.name == t] for t in every}
+    ranks = {t: _ranks(own, every[t]) for t, own in written.items()}
+    tensors = {name: Tensor(name, tuple(own)) for name, own in ranks.items() if name not in parts}
+    declare_parts(einsums, tensors, parts)
     names = _scalars(einsums)
     for name in scalars:
         if name not in names:
@@ -162,13 +164,17 @@ def _scalars(einsums: list[Einsum]) -> list[str]:
     return [o.name for e in einsums for o in e.operands if isinstance(o, Scalar) and o.name]
 
 
-def _ranks(accesses: Sequence[Access], is_written: bool) -> Iterator[str]:
-    """The rank of every axis: that of the variable that indexes it alone, else one of its own.
+def _ranks(written: Sequence[Access], every: Sequence[Access]) -> Iterator[str]:
+    """The rank of every axis of a tensor: that of the variable that indexes it alone, else one of its own.
 
-    What counts is the first index: numbers name no rank, nor do gathered indices of what is written.
+    What is written has the ranks of what writes it: of the first index, or of one that reaches farther.
+    Numbers name no rank, nor do gathered indices of what is written.
     """
-    for axis in range(len(accesses[0].indices)):
-        indices = [a.indices[axis] for a in accesses if axis < len(a.indices)]
-        naming = (i.plain for i in indices if (i.terms if isinstance(i, Affine) else not is_written))
+    for axis in range(len((*written, *every)[0].indices)):
+        own, others = (
+            [a.indices[axis] for a in several if axis < len(a.indices)] for several in (written, every)
+        )
+        own.sort(key=lambda index: bool(index.plain))
+        naming = (i.plain for i in (*own, *others) if (i.terms if isinstance(i, Affine) else not written))
         plain = next(naming, "")
-        yield plain.upper() or f"{accesses[0].tensor}_{axis}"
+        yield plain.upper() or f"{every[0].tensor}_{axis}"

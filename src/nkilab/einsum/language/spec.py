@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import NkilabError, SpecError, nearest
 from ...tiles.dtypes import as_dtype
-from .ast import Cascade, Einsum, Iterate, Step, Tensor
+from .ast import Cascade, Einsum, Iterate, Recurrence, Step, Tensor
 from .formulas import NAME, read_expression
 from .nodes import Node, read_nodes, shown
 from .sources import Source
@@ -151,8 +151,7 @@ def _cascade(node: Node, outputs: Node | None) -> Cascade:
     own = {*tensors, *NAME.findall(str(held["expressions"].value))}
     taken = {*own}
     steps = tuple(step for entry in held["expressions"].items() for step in _steps(entry, taken))
-    for einsum in (e for step in steps for e in step.body if e.name in taken - own):
-        tensors[einsum.name] = Tensor(einsum.name, tuple(_ranks(einsum, tensors)), einsum.place)
+    declare_parts([e for step in steps for e in step.body], tensors, taken - own)
     if not steps:
         raise held["expressions"].fail("there are no expressions", "write one: Z[m] = A[m]", at_key=True)
     count = sum(len(s.body) if isinstance(s, Iterate) else 1 for s in steps)
@@ -172,22 +171,38 @@ def _steps(node: Node, taken: set[str]) -> list[Step]:
     held = node.only("iterate", "body")
     if set(held) != {"iterate", "body"}:
         raise node.fail("an iterate block has the keys iterate and body")
-    entries = held["body"].items()
-    for nested in (n for n in entries if isinstance(n.value, dict)):
-        raise nested.fail(
-            "a block stands in a block", "iterate one variable, and scan or reduce along the other"
-        )
-    body = tuple(e for n in entries for e in read_expression(n.text(), n.place, n.path, taken))
+    body = tuple(e for entry in held["body"].items() for e in _turn(entry, taken))
     return [Iterate(held["iterate"].text(), body, held["iterate"].place)]
 
 
-def _ranks(einsum: Einsum, tensors: Mapping[str, Tensor]) -> Iterator[str]:
-    """Ranks of what a formula adds: for each variable that of its name, else one that it indexes alone."""
+def _turn(node: Node, taken: set[str]) -> Iterator[Einsum]:
+    """The Einsums of an entry of a block; those of a block in it say along which variable that runs."""
+    for step in _steps(node, taken):
+        inner = step.variable if isinstance(step, Iterate) else ""
+        if any(e.recurrence for e in step.body if inner):
+            raise node.fail("blocks stand in each other three deep", "iterate two variables at most")
+        known = Recurrence(inner, "turns") if inner else None
+        yield from (replace(e, recurrence=known) if inner else e for e in step.body)
+
+
+def declare_parts(einsums: Sequence[Einsum], tensors: dict[str, Tensor], parts: Collection[str]) -> None:
+    """Declare what formulas add: for each variable the rank of its name, else one that it indexes alone.
+
+    Where a part depends on where it stands alone, that is the rank of what its formula writes.
+    """
     known = {rank for tensor in tensors.values() for rank in tensor.ranks}
-    for v in einsum.output.variables:
-        own = (r for a in einsum.accesses if a.tensor in tensors
-               for r, i in zip(tensors[a.tensor].ranks, a.indices, strict=False) if i.plain == v)  # fmt: skip
-        yield v.upper() if v.upper() in known else next(own, v.upper())
+    ends, open_ = {e.place: e.output for e in einsums if e.name not in parts}, set[str]()
+    for einsum in (e for e in einsums if e.name in parts):
+        ranks = list[str]()
+        for v in einsum.output.variables:
+            accesses = [a for a in einsum.accesses if v in a.variables and a.tensor in tensors]
+            is_open = all(a.tensor in open_ for a in accesses) and einsum.place in ends
+            accesses = [a for a in (*accesses, *[ends[einsum.place]] * is_open) if a.tensor in tensors]
+            axes = (axis for a in accesses for axis in zip(tensors[a.tensor].ranks, a.indices, strict=False))
+            own = (rank for rank, index in axes if index.plain == v)
+            open_ |= {einsum.name} if is_open else set()
+            ranks.append(v.upper() if v.upper() in known and not is_open else next(own, v.upper()))
+        tensors[einsum.name] = Tensor(einsum.name, tuple(ranks), einsum.place)
 
 
 def _checked(cascade: Cascade, outputs: Node | None, node: Node) -> Cascade:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 
 from .ast import Cascade, Einsum, Iterate, Scalar
 
@@ -21,18 +22,22 @@ def expression(einsum: Einsum) -> str:
     return f"{einsum.output} = {operands}{' ;;' + actions if actions else ''}{tail}"
 
 
+def _block(variable: str, entries: list[str]) -> list[str]:
+    """Entries as the body of a block; as they are without a variable."""
+    return [f"- iterate: {variable}", "  body:", *(" " * 6 + e for e in entries)] if variable else entries
+
+
 def yaml_of(cascade: Cascade, dtypes: Mapping[str, str], kernel_name: str) -> str:
     """The YAML text of a cascade."""
     lines = ["einsum:", "    declaration:"]
     lines += [f"        {t.name}: [{', '.join(t.ranks)}]" for t in cascade.tensors.values()]
     lines.append("    expressions:")
     for step in cascade.steps:
-        if isinstance(step, Iterate):
-            lines.append(f"        - iterate: {step.variable}")
-            lines.append("          body:")
-            lines += [f"              - '{expression(e)}'" for e in step.body]
-        else:
-            lines.append(f"        - '{expression(step)}'")
+        entries = list[str]()
+        for inner, own in groupby(step.body, key=lambda e: e.turning):
+            entries += _block(inner, [f"- '{expression(e)}'" for e in own])
+        variable = step.variable if isinstance(step, Iterate) else ""
+        lines += [" " * 8 + line for line in _block(variable, entries)]
     for key, held in (("shape", cascade.sizes), ("scalars", cascade.scalars)):
         if held:
             lines.append(f"    {key}:")

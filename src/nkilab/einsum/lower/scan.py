@@ -40,6 +40,7 @@ class Scans:
         }
         self.carries: dict[str, Buffer] = {}
         self.states: dict[str, View] = {}
+        self.firsts: dict[str, View] = {}
         self.base: dict[str, Span] = {}
         self.is_carried = False
 
@@ -115,6 +116,8 @@ class Scans:
         """Make the columns that tiles hand on, with what the first begins with, and write that."""
         self.base = dict(self.nest.spans)
         for einsum in (e for e in self.einsums if self.is_handed_on(e) or self.has_first(e)):
+            if self.begin_in_place(einsum):
+                continue
             inside, rows = self.inside(einsum), self.nest.rows
             columns = prod(map(self.turns, inside))
             most = min(rows.most, self.ctx.lanes)
@@ -124,9 +127,24 @@ class Scans:
                 count = expr(most) if self.nest.choice.part in inside else rows.count
                 self.begin_with(einsum, einsum.operands[-1], part_of(carry, count, columns))
             if self.has_first(einsum):
-                every = self.base[self.variable]
-                at = every.start + (every.most if self.is_descending else -1)
-                self.deliver(einsum, einsum, {**self.base, self.variable: point(at)})
+                self.deliver(einsum, einsum, self.before_all())
+
+    def before_all(self) -> dict[str, Span]:
+        """Spans of what stands before the first value."""
+        every = self.base[self.variable]
+        return {**self.base, self.variable: point(every.start + (every.most if self.is_descending else -1))}
+
+    def begin_in_place(self, einsum: Einsum) -> bool:
+        """Write what a recurrence of one tile begins with to where it is kept; whether it may stay there."""
+        nest, initial = self.nest, einsum.operands[-1]
+        if self.is_handed_on(einsum) or self.inside(einsum):
+            return False
+        place = nest.targets[einsum.name].direct(self.ctx, einsum, self.before_all(), nest.choice.part)
+        if place is None or nest.targets[einsum.name].hbm is not None:
+            return False
+        self.firsts[einsum.name] = place
+        self.begin_with(einsum, initial, place)
+        return True
 
     def begin_with(self, einsum: Einsum, initial: Operand, carry: View) -> None:
         """Write what a recurrence begins with to its carry."""
@@ -141,7 +159,7 @@ class Scans:
         else:
             with self.each(inside):
                 view = fetch(self.ctx, Want(initial, nest.spans, nest.choice.part))
-                self.ctx.build.add(nodes.Copy(self.carry(einsum), view))
+                self.ctx.build.add(nodes.Copy(self.carry(einsum) if inside else carry, view))
 
     @contextmanager
     def each(self, variables: Sequence[str]) -> Iterator[None]:
@@ -236,6 +254,8 @@ class Scans:
 
     def initial(self, einsum: Einsum, tile: Tile) -> Number:
         """What a recurrence begins the present tile with."""
+        if einsum.name in self.firsts and not isinstance(einsum.operands[-1], Scalar):
+            return self.firsts[einsum.name]
         if einsum.name in self.carries and (self.is_carried or self.has_first(einsum)):
             return self.carry(einsum)
         return tile.scalar(self.nest.operand(einsum.operands[-1]))

@@ -216,6 +216,16 @@ def batches(products: Sequence[Einsum], candidates: Sequence[str]) -> list[str]:
     return [v for v in candidates if pairs and all(v in a.variables for e in pairs for a in e.accesses)]
 
 
+def lane_of(einsum: Einsum, cascade: Cascade) -> str | None:
+    """The variable of a result that scans in turns have on the partitions; None if none reads it."""
+    for scan in (e for b in cascade.blocks for e in b.body if e.recurrence and not e.is_choice):
+        lanes = {v: cascade.extent(v, scan) for v in scan.output.variables if v not in scan.along}
+        for access in (a for a in scan.every_access if a.tensor == einsum.name):
+            axis = access.axis_of(max(lanes, key=lambda v: lanes[v], default=""))
+            return einsum.output.indices[axis].plain if axis is not None else ""
+    return None
+
+
 def is_beside(one: Einsum, other: Einsum) -> bool:
     """Whether two Einsums write other elements of a tensor: indices differ in constants alone."""
     pairs = [*zip(one.output.indices, other.output.indices, strict=True)]

@@ -14,7 +14,7 @@ from ..tree.nodes import PSUM
 from .build import Span, point
 from .choose import ROW_NS, SMALL_ROW_BYTES
 from .context import Context
-from .groups import Group, einsums_of
+from .groups import Group, einsums_of, lane_of
 from .knobs import MORE_BLOCKS, SMALLER_SHARES
 from .product import is_batch, matmul_dtype, products_for
 from .stage import stage, staged_bytes
@@ -368,13 +368,23 @@ class Homes:
             self.ctx.avoided.setdefault(access.tensor, set()).update(axes)
 
     def bar_turns(self) -> None:
-        """Note axes of which turns of a block write, or read of many, some rows: none begins with each."""
-        for access, block in ((a, b) for e, b in self.ctx.cascade.walk() if b for a in e.every_access):
-            least = 0 if any(e.name == access.tensor for e in block.body) else self.ctx.lanes
-            axes = enumerate(zip(access.indices, self.ctx.cascade.shape(access.tensor), strict=True))
-            turned = [(a, i, extent) for a, (i, extent) in axes if block.variable in i.variables]
-            own = {a for a, i, extent in turned if extent > least or len(i.variables) > 1}
-            self.ctx.barred.setdefault(access.tensor, set()).update(own)
+        """Note axes of which turns of a block write, or read of many rows, one: none begins with each row.
+
+        Nor does one along which a state of turns is read at other places, or goes on in order.
+        """
+        cascade = self.ctx.cascade
+        written = {e.name for block in cascade.blocks for e in block.body}
+        for access, einsum, block in ((a, e, b) for e, b in cascade.walk() for a in e.every_access):
+            barred, axes = set[int](), [*enumerate(access.indices)]
+            if access.tensor in written:
+                along = {*einsum.along}
+                barred = {a for a, i in axes if i.variables and (not i.plain or along & {*i.variables})}
+            if block is not None:
+                least = 0 if any(e.name == access.tensor for e in block.body) else self.ctx.lanes
+                shape, turn = cascade.shape(access.tensor), block.variable
+                own = ((a, i) for a, i in axes if turn in i.variables)
+                barred |= {a for a, i in own if shape[a] > least or len(i.variables) > 1}
+            self.ctx.barred.setdefault(access.tensor, set()).update(barred)
 
     def tile_bytes(self, einsum: Einsum, blocks: Mapping[str, int]) -> int:
         """Bytes per partition of what a group holds of a tensor."""
@@ -396,6 +406,8 @@ class Homes:
 
         Who reads it element by element wants what its own readers do, which `wants` has.
         """
+        if (lane := lane_of(einsum, self.ctx.cascade)) is not None:
+            return lane
         reads = [(r, a) for r in group.einsums for a in r.accesses if a.tensor == einsum.name]
         far = [e for e in self.ctx.cascade.einsums if not reads and is_contraction(e)]
         reads += [(r, a) for r in far for a in r.accesses if a.tensor == einsum.name]

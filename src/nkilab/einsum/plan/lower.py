@@ -22,6 +22,7 @@ from .edges import with_edges
 from .forwards import with_forward_indices
 from .given import NOTHING, Given
 from .groups import ordered_steps
+from .halos import with_halos
 from .inlined import inlined
 from .knobs import RULES, Knobs, Picker
 from .normal import normal
@@ -76,6 +77,7 @@ class Planning:
             return self.lowering(held, knobs=knobs, fixed=self.given, edges={}).planned()
         held, back = with_forward_indices(held)
         stencils = stencils_in(held, self.machine)
+        held = with_halos(held, stencils, int(self.machine["partitions"]))
 
         def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
             known, edges = with_edges(held, held.types(self.dtypes), self.machine, knobs, stencils)

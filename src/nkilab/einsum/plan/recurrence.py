@@ -12,7 +12,19 @@ from dataclasses import dataclass, replace
 
 from ...errors import UnsupportedError
 from ..language.additions import Additions, free_variable
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Scalar, Step, Tensor, block_extent
+from ..language.ast import (
+    Access,
+    Affine,
+    Cascade,
+    Einsum,
+    Iterate,
+    Kind,
+    Scalar,
+    Step,
+    Tensor,
+    block_extent,
+    plain,
+)
 from .groups import einsums_of
 
 
@@ -154,13 +166,25 @@ class _Rewriter:
             short = self.short(einsum.output, state)
             found.append(replace(changed, output=replace(short, tensor=into)))
             if state.is_kept:
-                found.append(Einsum(einsum.output, (replace(short, tensor=into),)))
+                every = self.whole(einsum)
+                found.append(Einsum(every, (replace(self.short(every, state), tensor=into),)))
         for state in self.states.values():
             after = self.names.get(f"{state.tensor} next")
             if after:
                 now = self.names[state.tensor]
                 found.append(Einsum(self.named(state, now), (self.named(state, after),)))
         return Iterate(self.block.variable, tuple(found), self.block.place)
+
+    def whole(self, einsum: Einsum) -> Access:
+        """What an Einsum writes, what a scan begins with too."""
+        known, output = einsum.recurrence, einsum.output
+        if known is None or not known.has_first:
+            return output
+        axis = output.axis_of(known.variable) or 0
+        variable = free_variable(f"{known.variable}_all", self.held)
+        return replace(
+            output, indices=(*output.indices[:axis], *plain([variable]), *output.indices[axis + 1 :])
+        )
 
     def short(self, access: Access, state: State) -> Access:
         return replace(access, indices=tuple(i for n, i in enumerate(access.indices) if n != state.axis))

@@ -94,7 +94,8 @@ class Lowering:
         ctx.copied = {e.tensor for e in self.edges.values()}
         for name in (n for n in self.edges if n in cascade.inputs):
             self.copy_edged(name)
-        alone = {*cascade.views, *self.edges, *inside}
+        scanned = {e.name for b in cascade.blocks for e in b.body if e.has_first}
+        alone = {*cascade.views, *self.edges, *inside, *scanned}
         groups = groups_of(cascade, ctx.knobs.is_fused, alone, is_parted=ctx.knobs.is_ordered)
         if ctx.given.nests:
             groups = Scheduled(ctx, self.homes, self.lower_run).lower()
@@ -386,7 +387,11 @@ class Lowering:
 
     def first_part(self, einsum: Einsum, outer: dict[str, Span]) -> str:
         wanted = self.ctx.wanted.get(einsum.name, "")
-        wide = [v for v in einsum.output.variables if v not in outer or not outer[v].is_point]
+        wide, barred = (
+            [v for v in einsum.output.variables if v not in outer or not outer[v].is_point],
+            self.ctx.barred,
+        )
+        wide = [v for v in wide if einsum.output.axis_of(v) not in barred.get(einsum.name, ())] or wide
         widest = max(wide, key=lambda v: self.ctx.cascade.extent(v, einsum), default="")
         return wanted if wanted in wide else widest
 

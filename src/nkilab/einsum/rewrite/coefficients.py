@@ -77,6 +77,8 @@ def factor(operand: Factor) -> Coefficient:
 
 ZERO, ONE = number(0.0), number(1.0)
 ORDERS = {"maximum": max, "minimum": min}
+# what is least and most of all for a sum of it not to leave float32
+FURTHEST = 1e38
 
 
 def combined(op: str, left: Coefficient, right: Coefficient) -> Coefficient:
@@ -167,6 +169,38 @@ def together(op: str, left: Form, right: Form) -> Form:
     for rest in (r for r in (one[1], two[1]) if r is not None):
         form = form.then(op, rest)
     return form
+
+
+def chosen(
+    truth: Form | Coefficient, value: Form | Coefficient, other: Form | Coefficient
+) -> Form | Coefficient:
+    """One of two values, either or both of which depend on the state.
+
+    Raises:
+        NoRecurrenceError: if the state decides, or no rule makes one form of them.
+    """
+    if isinstance(truth, Form):
+        raise NoRecurrenceError("the state decides which of two values it has")
+    if isinstance(value, Coefficient) and isinstance(other, Coefficient):
+        return factor(Applied("where", (truth, value, other)))
+    for outer, nothing in (("add", ZERO), ("maximum", number(-FURTHEST)), ("minimum", number(FURTHEST))):
+        # where a value is free of the state, that is multiplied with 0, or far below or above
+        free = ZERO if outer == "add" else nothing
+        one, two = (v.parts(outer) if isinstance(v, Form) else (free, v) for v in (value, other))
+        if one is None or two is None:
+            continue
+        inner, behind = ((a, b) if a == b else (nothing if a is None else a, nothing if b is None else b)
+                         for a, b in zip(one, two, strict=True))  # fmt: skip
+        form = Form().then("multiply" if outer == "add" else "add", _either(truth, *inner))
+        return form if behind == (None, None) else form.then(outer, _either(truth, *behind))
+    raise NoRecurrenceError("it takes where of two values that no rule brings to one form")
+
+
+def _either(truth: Coefficient, value: Coefficient | None, other: Coefficient | None) -> Coefficient:
+    """One of two coefficients."""
+    assert value is not None
+    assert other is not None
+    return value if value == other else factor(Applied("where", (truth, value, other)))
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,8 @@ def _written(einsum: Einsum, cascade: Cascade, inside: Set[str]) -> Interval:
 
 def _applied(op: str, operands: Sequence[Interval]) -> Interval:
     """Where the results of an operator lie."""
+    if op == "where":
+        return min(low for low, _ in operands[1:]), max(high for _, high in operands[1:])
     is_above = op in MONOTONE_ABOVE and all(low >= 0.0 for low, _ in operands)
     if op not in MONOTONE and not is_above:
         return RANGES.get(op, EVERY)

@@ -17,6 +17,7 @@ from ..language.ast import Cascade, Condition, Einsum, Iterate, Kind, Recurrence
 from ..language.indices import Access, Affine, Index, Operand, Scalar, affine
 from ..language.operators import OPERATORS
 from .coefficients import NoRecurrenceError
+from .inner_scans import with_inner_scans
 from .states import Places, Reduction, declared, emitted, renamed
 
 # of a block that stays
@@ -27,9 +28,9 @@ def with_scans(cascade: Cascade) -> tuple[Cascade, dict[str, str]]:
     """The cascade without the blocks that are scans, and why the others stay, by what each hands on.
 
     Raises:
-        UnsupportedError: if a block that stays counts down.
+        UnsupportedError: if a block that stays counts down, or one in a block is no scan.
     """
-    reasons = {}
+    reasons, cascade = {}, with_inner_scans(cascade, _taken_apart)
     # a block changes what stands behind it
     for number in reversed(range(len(cascade.blocks))):
         cascade, block = _with_constants_ahead(cascade, cascade.blocks[number])
@@ -41,6 +42,11 @@ def with_scans(cascade: Cascade) -> tuple[Cascade, dict[str, str]]:
             reasons[state] = f"{chain} {STEPWISE} {reason}"
             cascade = _with_numbers_ahead(cascade, block)
     return cascade, reasons
+
+
+def _taken_apart(cascade: Cascade, block: Iterate) -> Cascade:
+    """The cascade with a block taken apart."""
+    return _Distribution(*_with_constants_ahead(cascade, block)).cascade()
 
 
 def with_first_values(cascade: Cascade) -> Cascade:
@@ -103,8 +109,7 @@ def _with_constants_ahead(cascade: Cascade, block: Iterate) -> tuple[Cascade, It
     """The cascade with what every iteration computes alike before a block, and that block."""
 
     def is_constant(einsum: Einsum) -> bool:
-        condition = einsum.condition.variables if einsum.condition is not None else ()
-        return block.variable not in {*condition, *(v for a in einsum.every_access for v in a.variables)}
+        return block.variable not in einsum.variables
 
     ahead, rest = _ahead(block, is_constant)
     if not ahead or not rest:
@@ -186,6 +191,8 @@ class _Distribution:
 
     def __init__(self, cascade: Cascade, block: Iterate) -> None:
         self.source, self.variable, self.extent = cascade, block.variable, block_extent(block, cascade)
+        for scan in (e for e in block.body if e.recurrence and e.recurrence.kind == "scan"):
+            raise NoRecurrenceError(f"{scan.name} goes through {scan.along[0]} in order in each turn")
         place = cascade.steps.index(block)
         self.before, self.behind = cascade.steps[:place], cascade.steps[place + 1 :]
         self.body = self.upwards(block) if _counts_down(block) else list(block.body)

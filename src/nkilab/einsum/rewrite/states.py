@@ -14,6 +14,7 @@ from .coefficients import (
     Form,
     NoRecurrenceError,
     ScanForm,
+    chosen,
     factor,
     number,
     scan_form,
@@ -119,6 +120,8 @@ class Reduction:
         value, *others = (self.operand(renamed(o, names)) for o in einsum.operands)
         if not others:
             return self.function(einsum.map_op, value)
+        if einsum.map_op == "where":
+            return chosen(value, *others)
         for other in others:
             value = self.binary(einsum.map_op, value, other)
         return value
