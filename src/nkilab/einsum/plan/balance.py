@@ -19,7 +19,7 @@ from ..hardware import Hardware
 from ..room import views_of
 from ..tree import nodes
 from ..tree.expr import expr
-from .pipeline import Unit, needed_for, state_of, units_of
+from .pipeline import needed_for, state_of, units_of
 
 # when the last engine is done, when each is, and the statements
 Shared = tuple[float, dict[str, float], list[nodes.Statement]]
