@@ -23,6 +23,7 @@ from nkilab.einsum.rewrite.batch_order import with_batches_first
 from nkilab.einsum.rewrite.common import with_small_parts
 from nkilab.einsum.rewrite.few_rows import with_full_lanes
 from nkilab.einsum.rewrite.gathered import with_chosen_operands
+from nkilab.einsum.rewrite.mixtures import with_mixed_operands
 from nkilab.einsum.rewrite.packed import with_packed_products
 from nkilab.einsum.rewrite.pieces import with_pieces
 from nkilab.einsum.rewrite.recurrences import with_scans
@@ -114,6 +115,16 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
                                     ["A[m, p] = S[m, p] . R[p] ;; M mul",
                                      "Z[p, f] = A[m, p] . V[m, f] ;; M mul V add"], "Z",
                                     {"M": 5, "P": 3, "F": 4})),
+    Kind.EXACT: (lambda c: with_mixed_operands(deferred(c, {"W": "int8", "X": "bfloat16"}), 128),
+                 cascade_of("X: M B K, W: B K N, Z: B N, D: B K N, Y: M N, Q: H M E, K: H N E, T: H M N, "
+                            "P: H G, R: G M N, V: G N F, A: F G, U: F M N, C: F M G",
+                            ["D[b, k, n] = Z[b, n] . W[b, k, n] ;; M binary(subtract)",
+                             "Y[m, n] = X[m, b, k] . D[b, k, n] ;; M mul V add",
+                             "T[h, m, n] = Q[h, m, e] . K[h, n, e] ;; M mul V add",
+                             "R[g, m, n] = P[h, g] . T[h, m, n] ;; M mul V add",
+                             "U[f, m, n] = A[f, g] . R[g, m, n] ;; M mul V add",
+                             "C[f, m, g] = U[f, m, n] . V[g, n, f] ;; M mul V add"], "Y C",
+                            {"M": 20, "B": 3, "K": 17, "N": 30, "H": 3, "E": 2, "G": 4, "F": 2})),
     Kind.DIAGONAL: (lambda c: with_scans(c)[0], SOLVED),
     Kind.TRANSPOSED: (lambda c: turned_once(c, dict.fromkeys(c.tensors, "bfloat16"), TRN2), MATRIX),
     Kind.REVERSED: (lambda c: with_forward_indices(c)[0],

@@ -9,7 +9,7 @@ from nkilab import einsum
 from nkilab.einsum import timed
 from nkilab.einsum.language.ast import Cascade, Kind, Tensor
 from nkilab.einsum.language.expressions import read_einsum
-from nkilab.einsum.rewrite.batch_order import with_windows_last
+from nkilab.einsum.rewrite.batch_order import with_rows_behind_scales, with_windows_last
 from nkilab.einsum.rewrite.splits import with_split_ranks
 from nkilab.einsum.rewrite.views import with_matrices_between, with_views
 from nkilab.einsum.rewrite.window_rows import with_overlapping_rows, with_windows_as_rows
@@ -198,6 +198,21 @@ def test_rows_of_windows_come_last_in_results() -> None:
         "Z_batches[k, p, q] = X[p + r, q + s, c] . F[r, s, c, k] ;; M multiply V add",
         "Z[p, q, k] = Z_batches[k, p, q]",
     ]
+
+
+def test_few_rows_are_columns_beside_the_scales_of_a_block() -> None:
+    cascade = cascade_of(
+        {"X": "M K", "W": "K N", "S": "B N", "Y": "M N"},
+        ["Y[m, n] = X[m, 8*b + i] . W[8*b + i, n] . S[b, n] ;; M mul V add"],
+        M=4, K=24, B=3, N=20, I=8,
+    )  # fmt: skip
+    assert [str(e) for e in with_rows_behind_scales(cascade, 16).einsums] == [
+        "X_batches[k0, k1, m] = X[m, k1, k0]",
+        "S_batches[n, b] = S[b, n]",
+        "Y_batches[n, m] = X_batches[i, b, m] . W[b, i, n] . S_batches[n, b] ;; M multiply V add",
+        "Y[m, n] = Y_batches[n, m]",
+    ]
+    assert with_rows_behind_scales(cascade, 15) is cascade
 
 
 def test_zeros_around_a_block_are_made_on_chip() -> None:

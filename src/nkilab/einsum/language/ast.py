@@ -283,6 +283,7 @@ class Kind(Enum):
     VIEW = "elements in the same order are the same tensor, however its axes are cut"
     PACKED = "products of small matrices are one of the matrix that has them on its diagonal"
     OVERLAP = "rows that overlap are the elements of a tensor, some of them again"
+    EXACT = "terms may be summed in any order, as long as none is rounded"
     FACTOR = "operands that may be swapped are combined in any order"
     CHOSEN = "what indices choose of a tensor is a tensor"
     PIECE = "a tensor is its pieces, side by side"
@@ -291,7 +292,7 @@ class Kind(Enum):
     @property
     def is_copy(self) -> bool:
         """Whether it has the type of what it is made of; others are computed in float32."""
-        parts = Kind.PART, Kind.PARTS, Kind.PIECE, Kind.FACTOR, Kind.SUM
+        parts = Kind.PART, Kind.PARTS, Kind.PIECE, Kind.FACTOR, Kind.SUM, Kind.EXACT
         return self not in (*parts, Kind.NOW, Kind.NEXT, Kind.DIAGONAL, Kind.LARGEST)
 
 

@@ -22,6 +22,8 @@ from .storage import Storage, in_hbm, tile_shape
 
 # integers that bfloat16, which TensorE reads, has exactly; it has not all of 16 bits
 SMALL_INTEGERS = ("int8", "uint8")
+# numbers of all inputs, at least, beside each that is a scale in float32
+SCALED = 16
 
 
 def tensor_type(dtype: str) -> str:
@@ -120,8 +122,14 @@ class Context:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether all inputs but indices are bfloat16, so that a kernel may keep in it what it computes."""
-        return {d for t in self.cascade.inputs if "int" not in (d := self.dtypes[t])} == {"bfloat16"}
+        """Whether inputs are bfloat16, or less, so that a kernel may keep in it what it computes.
+
+        Indices do not count, nor do a few numbers in float32, by which the others are scaled.
+        """
+        sizes = {t: prod(self.cascade.shape(t)) for t in self.cascade.inputs if "int" not in self.dtypes[t]}
+        wide = sum(size for t, size in sizes.items() if self.bytes_of(self.dtypes[t]) > 2)
+        narrow = {d for t in sizes if self.bytes_of(d := self.dtypes[t]) < 4}
+        return wide * SCALED <= sum(sizes.values()) and bool(narrow) and "float16" not in narrow
 
     def chip_dtype(self, tensor: str) -> str:
         """The type that a tensor has on chip."""

@@ -2,6 +2,8 @@
 
 `A[m, p] = S[m, p] . R[p]` that only `Z[f, p] = A[m, p] . V[m, f]`, summed over m, reads becomes
 `Z_sum[f, p] = S[m, p] . V[m, f]` and `Z[f, p] = Z_sum[f, p] . R[p]`: one pass over A less.
+Of `D[b, k, n] = W[b, k, n] - Z[b, n]`, whole numbers of 8 bits, TensorE multiplies W itself: `X[m, b, k]`
+is summed over k, which Z lacks, and multiplied with Z in float32.
 """
 
 from __future__ import annotations
@@ -9,19 +11,61 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from types import MappingProxyType
 
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Operand, Step
+from .context import SMALL_INTEGERS
+from .normal import live
 
 
-def deferred(cascade: Cascade) -> Cascade:
-    """The cascade with factors after the sums that they may follow."""
+def deferred(cascade: Cascade, types: Mapping[str, str] = MappingProxyType({})) -> Cascade:
+    """The cascade with factors after the sums that they may follow, and zero points of known types apart."""
+    cascade = _with_zero_points_apart(cascade, types)
     added = Additions(cascade)
     steps = (
         s.with_body(_deferred(s.body, added)) if isinstance(s, Iterate) else s  # type: ignore[arg-type]
         for s in _deferred(cascade.steps, added)
     )
     return added.applied(tuple(steps))
+
+
+def _with_zero_points_apart(cascade: Cascade, types: Mapping[str, str]) -> Cascade:
+    """The cascade whose sums have differences of whole numbers of 8 bits term by term."""
+    added, steps = Additions(cascade), list[Step]()
+    alone = [s for s in cascade.steps if isinstance(s, Einsum)]
+    for step in cascade.steps:
+        makers = [e for e in alone if isinstance(step, Einsum) and e.name in step.reads]
+        terms = (_terms(e, step, added, types) for e in makers if isinstance(step, Einsum))
+        steps += next(filter(None, terms), [step])
+    return live(added.applied(tuple(steps)))[0] if len(steps) > len(cascade.steps) else cascade
+
+
+def _terms(maker: Einsum, reader: Einsum, added: Additions, types: Mapping[str, str]) -> list[Einsum]:
+    """A sum of products with one of its operands, a difference of inputs, term by term; [] if it has none."""
+    access = next(a for a in reader.accesses if a.tensor == maker.name)
+    is_sum = reader.is_product and maker.map_op in ("subtract", "add") and len(maker.accesses) == 2
+    names = names_of(maker.output, access) if is_sum and not (maker.reduce_op or maker.condition) else None
+    if names is None or not {*maker.reads} <= {*added.cascade.inputs}:
+        return []
+    lacked = {v for v in maker.variables if not all(v in a.variables for a in maker.accesses)}
+    whole = next((a for a in maker.accesses if lacked <= {*a.variables}), access)
+    lacked = {names[v] for v in lacked}
+    rows = [a for a in reader.accesses if a is not access and lacked & {*a.variables}]
+    is_one = len(rows) == 1 and lacked <= {*rows[0].variables} & {*reader.reduced}
+    if not is_one or types.get(rows[0].tensor) != "bfloat16" or types.get(whole.tensor) not in SMALL_INTEGERS:
+        return []
+    kept = [v for v in rows[0].variables if v not in lacked]
+    found = [
+        Einsum(added.along(f"{rows[0].tensor}_sum", kept, reader, Kind.EXACT), (rows[0],), reduce_op="add")
+    ]
+    for term in maker.accesses:
+        read: dict[Access, Operand] = {a: a for a in reader.accesses} | {access: renamed(term, names)}
+        read |= {} if term is whole else {rows[0]: found[0].output}
+        total = added.along(f"{reader.name}_sum", reader.output.variables, reader, Kind.SUM)
+        sums = replace(reader.reading(read.__getitem__), output=total, text="")
+        found.append(sums if sums.reduced else replace(sums, reduce_op=""))
+    return [*found, Einsum(reader.output, tuple(e.output for e in found[1:]), maker.map_op)]
 
 
 def _deferred(steps: Sequence[Step], added: Additions) -> list[Step]:

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
-from ..language.ast import Access, Einsum, Iterate, Kind, Scalar
+from ..language.ast import Access, Einsum, Iterate, Kind, Scalar, plain
 from ..rewrite.ranks import LEAST_FILLED
 from ..roofline import is_contraction
 from ..tree.expr import name_of
@@ -268,7 +268,10 @@ class Homes:
             prod(ctx.cascade.shape(t)) // ctx.lanes * ctx.bytes_of(ctx.dtypes[t])
             for t in again.intersection(ctx.cascade.inputs)
         )
-        if any(size > ctx.room() * 0.4 for size in sizes):
+        inputs = {a for e in products for a in e.accesses if a.tensor in ctx.cascade.inputs}
+        ends = {ctx.bytes_of(ctx.dtypes[a.tensor]) for a in inputs if a.indices[-1:] == plain((variable,))}
+        # of elements of one byte, transfers have rows as long as of two
+        if any(size > ctx.room() * 0.4 for size in sizes) or 1 in ends:
             most = 4
         most = ctx.knobs.group_blocks or most
         possible = [ctx.lanes]

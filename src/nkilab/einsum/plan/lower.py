@@ -119,4 +119,7 @@ def rewritten(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> 
 
 def _deferred(cascade: Cascade, dtypes: Mapping[str, str]) -> Cascade:
     # float16 has no room for what a factor has yet to make smaller
-    return cascade if "float16" in dtypes.values() else deferred(with_scales_last(cascade))
+    if "float16" in dtypes.values():
+        return cascade
+    scaled = with_scales_last(cascade)
+    return deferred(scaled, scaled.types(dtypes))

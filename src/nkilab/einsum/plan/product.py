@@ -8,7 +8,7 @@ from itertools import product as pairs
 from math import isqrt, prod
 
 from ...isa.array_tiles import ARRAY, smallest_columns
-from ..language.ast import Access, Affine, Einsum
+from ..language.ast import Access, Affine, Einsum, Kind
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Buffer, Cut, View
 from .build import Span
@@ -92,7 +92,15 @@ def products_for(ctx: Context, einsum: Einsum, outer: dict[str, Span]) -> list[P
         options.extend(_products(ctx, einsum, spans, left, right))
     side = ctx.given.side(einsum.name)
     options = [o for o in options if side in ("", o.part)] or options
-    return sorted(options, key=lambda p: p.cost_ns)
+    values, is_new = prod(spans[v].most for v in einsum.output.variables), ctx.chip(einsum.name) is None
+
+    def is_beyond(product: Product) -> bool:
+        """Whether the result, which is to stay on chip, has no room there with these rows on partitions."""
+        rows = spans[product.part].most if product.part else 1
+        is_near = is_new and ctx.homes.get(einsum.name) == "chip"
+        return is_near and values // rows * -(-rows // ctx.lanes) * 4 > ctx.room()
+
+    return sorted(options, key=lambda p: (is_beyond(p), p.cost_ns))
 
 
 def _products(
@@ -348,6 +356,9 @@ def matmul_dtype(ctx: Context, *operands: Access | None) -> str:
     What computed values lose as they become bfloat16 is what any kernel may lose (`tolerance.py`); as floats
     of 8 bits they would lose more.
     """
+    derived = ctx.cascade.derived
+    if any(a and a.tensor in derived and derived[a.tensor].kind is Kind.EXACT for a in operands):
+        return "float32"
     every = [ctx.chip_dtype(a.tensor) if ctx.chip(a.tensor) else ctx.dtypes[a.tensor] for a in operands if a]
     types = [t for t in every if t not in SMALL_INTEGERS]
     written = ctx.cascade.written

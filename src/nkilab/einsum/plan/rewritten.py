@@ -12,6 +12,7 @@ from ..rewrite.batch_order import (
     with_batches_first,
     with_choices_last,
     with_collected_results,
+    with_rows_behind_scales,
     with_windows_last,
 )
 from ..rewrite.common import with_common_results, with_small_parts
@@ -22,6 +23,7 @@ from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.filters import with_sums_over_filters
 from ..rewrite.gathered import with_chosen_operands
 from ..rewrite.joined_states import with_joined_chunks
+from ..rewrite.mixtures import with_mixed_operands
 from ..rewrite.packed import with_packed_products
 from ..rewrite.pieces import with_pieces
 from ..rewrite.ranks import with_joined_ranks
@@ -103,8 +105,10 @@ REWRITES: Mapping[str, Rewrite] = {
     "batches of products before their matrices": lambda cascade, _: with_batches_first(cascade),
     "results of windows with their rows last": lambda cascade, _: with_windows_last(cascade),
     "few rows in parts, one for each lane": _in_lanes,
+    "few rows of sums of scaled blocks as columns": with_rows_behind_scales,
     "axes in the parts that indices name": lambda cascade, _: with_split_ranks(cascade),
     "axes in such parts, small operands along ranks that they lack": _in_parts,
+    "mixtures of few products as factors of their operands": with_mixed_operands,
     "small products of a batch packed": _packed,
     "numbers of rows on diagonals of matrices": with_factor_matrices,
     "what products read in parts as matrices": with_matrices_before_products,

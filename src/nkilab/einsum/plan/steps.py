@@ -287,7 +287,7 @@ class Lowering:
         if self.is_one_nest(group):
             return loops
         shared = [
-            v for v in shared
+            v for v in shared if not self.takes_elements(group, products, v)
             if v not in forced and all(given.may_turn(v, e.name, e.output.variables) for e in group.einsums)
         ]  # fmt: skip
         single = [v for v in batches(products, shared) if not all(self.is_together(e, v) for e in products)]
@@ -305,6 +305,13 @@ class Lowering:
                 loops += self.homes.rows_apart(group, [v for v in shared if v != tiled])
         order = given.sorted(names, [v for v, _, _ in loops])
         return sorted(loops, key=lambda held: order.index(held[0]))
+
+    def takes_elements(self, group: Group, products: Sequence[Einsum], variable: str) -> bool:
+        """Whether a loop over a batch moves single elements of what lies in HBM beside its products."""
+        cascade = self.ctx.cascade
+        far, others = {*cascade.inputs, *cascade.outputs}, [e for e in group.einsums if e not in products]
+        ends = [a.indices[-1] for e in others for a in e.every_access if a.tensor in far and a.indices[1:]]
+        return bool(batches(products, [variable])) and any(i.plain == variable for i in ends)
 
     def is_together(self, einsum: Einsum, variable: str) -> bool:
         """Whether products with one value of a variable each have their transfers together."""

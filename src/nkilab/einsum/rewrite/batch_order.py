@@ -18,6 +18,8 @@ from .splits import with_chosen_columns, with_split_ranks
 
 # elements of a row of a result, of one operand between rows of the other, that are few
 SHORT_ROW = 16
+# times that the rows of a result fit on the partitions, if they are few
+FEW_ROWS = 4
 
 
 def with_batches_first(cascade: Cascade) -> Cascade:
@@ -36,6 +38,32 @@ def with_collected_results(cascade: Cascade) -> Cascade:
     strided = {e.name for e in sums if _is_strided(e, parts)} - bound_tensors(parts)
     orders = {t: range(len(parts.tensors[t].ranks)) for t in sorted(strided)}
     return _with_orders(parts, orders) if orders else cascade
+
+
+def with_rows_behind_scales(cascade: Cascade, partitions: int) -> Cascade:
+    """The cascade whose blocks of sums are scaled with the rows of their results, if few, as columns.
+
+    Of `Y[m, n] = X[m, b, k] . W[b, k, n] . S[b, n]` the sums over k are scaled before that over b. With n
+    on partitions each scale belongs to one of them, for all of a few m: `Y'[n, m]`, `X'[k, b, m]`.
+    """
+    parts = with_split_ranks(cascade)
+    orders, bound = dict[str, tuple[int, ...]](), bound_tensors(parts)
+    for einsum in (e for e in parts.einsums if e.is_product and len(e.accesses) == len(e.operands) > 2):
+        weights = max(einsum.accesses, key=lambda a: prod(parts.shape(a.tensor)))
+        scales = [a for a in einsum.accesses if {*a.variables} < {*weights.variables}]
+        blocks = {v for a in scales for v in a.variables if v in einsum.reduced}
+        own, inner = {*weights.variables} & {*einsum.output.variables}, {*einsum.reduced} - blocks
+        rows = prod(parts.extent(v, einsum) for v in einsum.output.variables if v not in own)
+        others = [a for a in einsum.every_access if a is not weights and a.tensor not in bound]
+        if not (blocks and inner <= {*weights.variables}) or rows * FEW_ROWS > partitions:
+            continue
+        for access in (a for a in others if all(i.plain for i in a.indices)):
+            places = {
+                n: [i.plain in kind for kind in (own, inner, blocks)] for n, i in enumerate(access.indices)
+            }
+            orders.setdefault(access.tensor, tuple(sorted(places, key=places.__getitem__, reverse=True)))
+    changed = {t: order for t, order in orders.items() if [*order] != sorted(order)}
+    return _with_orders(parts, changed) if changed else cascade
 
 
 def _is_strided(einsum: Einsum, cascade: Cascade) -> bool:
