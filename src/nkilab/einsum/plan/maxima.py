@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ..room import views_of
 from ..tree import nodes
-from ..tree.expr import ZERO, expr, name_of
+from ..tree.expr import ZERO, Atom, Expr, expr, name_of
 from ..tree.nodes import Alloc, At, Buffer, Choose, Cut, Loop, Reduce, Statement, View, upto
 from ..tree.rewrite import Change, view_of
 
@@ -75,7 +75,8 @@ def _are_pieces(reduction: _Place, choice: _Place) -> bool:
     is_plain = all(v == View(v.buffer, v.index) and v.turn is None and len(v.cuts) == 2 for v in (src, dst))
     if trips[0] != trips[1] or None in (*trips[0], *trips[2]) or len(more) > 1 or not is_plain:
         return False
-    names = {own.variable: name_of(o.variable) for own, o in zip(reduction.loops, outer, strict=True)}
+    pairs = zip(reduction.loops, outer, strict=True)
+    names: dict[Atom, Expr] = {own.variable: name_of(other.variable) for own, other in pairs}
     row = view_of(src, Change(names, lambda view: view, {})).index
     piece, length = dst.index[-1], dst.cuts[-1].count.value
     start = name_of(more[0].variable) * (length or 0) if more else ZERO
