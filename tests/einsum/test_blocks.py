@@ -206,12 +206,12 @@ P[t, b, s] = V[t, b, s-1] - 1 if s >= 2 else V[t, b, s-1] + 2
 V[t+1, b, s] = E[t, b, s] + max(V[t, b, s], P[t, b, s])
 Z[b] = max(V[T, b, s], s)
 """
-    given = np.random.default_rng(2).standard_normal((5, 4, 9)).astype(np.float32)
-    kernel = einsum.compile(text, shapes={"E": given.shape}, sizes={"T": 5}, outputs=["Z"])
+    values = np.random.default_rng(2).standard_normal((5, 4, 9)).astype(np.float32)
+    kernel = einsum.compile(text, shapes={"E": values.shape}, sizes={"T": 5}, outputs=["Z"])
     state, shift = np.ones((4, 9)), np.where(np.arange(9) >= 2, -1.0, 2.0)
-    for turn in given:
+    for turn in values:
         before = np.concatenate([np.zeros((4, 1)), state[:, :-1]], 1)
         state = turn + np.maximum(state, before + shift)
-    np.testing.assert_allclose(kernel(E=given), state.max(1), rtol=1e-5)
+    np.testing.assert_allclose(kernel(E=values), state.max(1), rtol=1e-5)
     turns = kernel.source.split("# Z[b]")[0].split("# turns of t")[1]
     assert "scratch" not in turns

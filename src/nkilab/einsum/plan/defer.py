@@ -33,9 +33,10 @@ def deferred(cascade: Cascade, types: Mapping[str, str] = MappingProxyType({})) 
 def _with_zero_points_apart(cascade: Cascade, types: Mapping[str, str]) -> Cascade:
     """The cascade whose sums have differences of whole numbers of 8 bits term by term."""
     added, steps = Additions(cascade), list[Step]()
-    alone = [s for s in cascade.steps if isinstance(s, Einsum)]
+    singles = [s for s in cascade.steps if isinstance(s, Einsum)]
     for step in cascade.steps:
-        makers = [e for e in alone if isinstance(step, Einsum) and e.name in step.reads]
+        read = {a.tensor for e in step.body for a in e.accesses}
+        makers = [e for e in singles if e.name in read]
         terms = (_terms(e, step, added, types) for e in makers if isinstance(step, Einsum))
         steps += next(filter(None, terms), [step])
     return live(added.applied(tuple(steps)))[0] if len(steps) > len(cascade.steps) else cascade
@@ -56,16 +57,16 @@ def _terms(maker: Einsum, reader: Einsum, added: Additions, types: Mapping[str, 
     if not is_one or types.get(rows[0].tensor) != "bfloat16" or types.get(whole.tensor) not in SMALL_INTEGERS:
         return []
     kept = [v for v in rows[0].variables if v not in lacked]
-    found = [
+    terms = [
         Einsum(added.along(f"{rows[0].tensor}_sum", kept, reader, Kind.EXACT), (rows[0],), reduce_op="add")
     ]
     for term in maker.accesses:
         read: dict[Access, Operand] = {a: a for a in reader.accesses} | {access: renamed(term, names)}
-        read |= {} if term is whole else {rows[0]: found[0].output}
+        read |= {} if term is whole else {rows[0]: terms[0].output}
         total = added.along(f"{reader.name}_sum", reader.output.variables, reader, Kind.SUM)
         sums = replace(reader.reading(read.__getitem__), output=total, text="")
-        found.append(sums if sums.reduced else replace(sums, reduce_op=""))
-    return [*found, Einsum(reader.output, tuple(e.output for e in found[1:]), maker.map_op)]
+        terms.append(sums if sums.reduced else replace(sums, reduce_op=""))
+    return [*terms, Einsum(reader.output, tuple(e.output for e in terms[1:]), maker.map_op)]
 
 
 def _deferred(steps: Sequence[Step], added: Additions) -> list[Step]:

@@ -30,15 +30,15 @@ def with_compared_values(cascade: Cascade) -> Cascade:
 
 def _wholes(einsum: Einsum, cascade: Cascade) -> Wholes:
     """The parts that a comparison has of axes which all else goes through whole; {} for anything else."""
-    found, asked = Wholes(), {*(einsum.condition.variables if einsum.condition else ())}
+    wholes, asked = Wholes(), {*(einsum.condition.variables if einsum.condition else ())}
     for rank, index in cascade.axes(einsum.output):
         if isinstance(index, Affine) and len(index.terms) > 1 and asked & {*index.variables}:
-            found |= dict.fromkeys(index.variables, (rank.lower(), index))
-    names = {*found} | {v for v, _ in found.values()}
+            wholes |= dict.fromkeys(index.variables, (rank.lower(), index))
+    names = {*wholes} | {v for v, _ in wholes.values()}
     others = [i for a in einsum.every_access for i in a.indices if names & {*i.variables}]
-    is_whole = all(i.variables[0] in found and i == found[i.variables[0]][1] for i in others)
-    is_pair = len({found.get(v, (v, None))[0] for v in asked}) < 3
-    return found if is_whole and is_pair and not (einsum.positions or einsum.recurrence) else {}
+    is_whole = all(i.variables[0] in wholes and i == wholes[i.variables[0]][1] for i in others)
+    is_pair = len({wholes.get(v, (v, None))[0] for v in asked}) < 3
+    return wholes if is_whole and is_pair and not (einsum.positions or einsum.recurrence) else {}
 
 
 def _compared(einsum: Einsum, wholes: Wholes, added: Additions) -> list[Einsum]:

@@ -26,17 +26,17 @@ class InChunks:
     """Writes Einsums over chunks instead of over turns.
 
     Args:
-        made: an Einsum over all turns, which new tensors are called after.
+        origin: an Einsum over all turns, which new tensors are called after.
         turn: the variable of these.
         length: turns of a chunk; the last may have fewer.
         gone: Einsums that chunks take the place of.
     """
 
     def __init__(
-        self, cascade: Cascade, made: Einsum, turn: str, length: int, gone: Collection[Einsum]
+        self, cascade: Cascade, origin: Einsum, turn: str, length: int, gone: Collection[Einsum]
     ) -> None:
-        self.source, self.made, self.turn, self.length = cascade, made, turn, length
-        self.added, self.turns = Additions(cascade), cascade.extent(turn, made)
+        self.source, self.origin, self.turn, self.length = cascade, origin, turn, length
+        self.added, self.turns = Additions(cascade), cascade.extent(turn, origin)
         self.count = -(-self.turns // length)
         every = ((v, e) for e in cascade.einsums if e in gone for v in e.variables)
         self.ranks = {v: self.added.rank_of(v, e) for v, e in every}
@@ -57,7 +57,7 @@ class InChunks:
         inner = [v for v in (self.row, self.column) if v in variables]
         outer = [v for v in (self.chunk, *self.ranks) if v in variables and v not in inner]
         order = [*dict.fromkeys(outer), *inner]
-        name = self.added.unused(f"{self.made.name}_{hint}")
+        name = self.added.unused(f"{self.origin.name}_{hint}")
         self.added.tensors[name] = Tensor(name, tuple(self.ranks[v] for v in order))
         self.added.derived |= {name: Derived(origin, Kind.PADDED)} if origin else {}
         return Access(name, plain(order))
@@ -79,7 +79,7 @@ class InChunks:
     def put(self, einsum: Einsum) -> None:
         """Add an Einsum to what a chunk computes, or before all chunks."""
         steps = self.body if self.chunk in einsum.variables else self.ahead
-        steps.append(replace(einsum, place=self.made.place))
+        steps.append(replace(einsum, place=self.origin.place))
 
     def one(self, hint: str, factors: Sequence[Operand]) -> Operand:
         """The product of factors."""

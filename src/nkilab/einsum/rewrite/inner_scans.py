@@ -100,7 +100,7 @@ class _Turn:
 
     def begun(self) -> list[Einsum]:
         """What each turn begins with, of steps before the block that write it for all of them."""
-        found = dict[Access, Einsum]()
+        written = dict[Access, Einsum]()
         for step in self.source.steps[: self.place]:
             own = [e for e in step.body if e.name in self.offsets]
             rows = [e.output.indices[self.offsets[e.name][0]] for e in own]
@@ -112,13 +112,13 @@ class _Turn:
                 self.before += self.left(step, axis, range(offset, offset + self.turns))
                 now, (column, others) = self.now(step), self.inner_axis(step.name)
                 is_one = not now.output.indices[column].variables
-                found |= {e.output: e for e in ([now] if is_one else self.left(now, column, others))}
+                written |= {e.output: e for e in ([now] if is_one else self.left(now, column, others))}
             else:
                 self.before += self.edged(step, own)
                 outputs = [self.now(e).output for e in own]
                 edges = (self.at_edge(o, self.inner_axis(o.tensor)[0]) for o in outputs)
-                found |= {o: Einsum(o, (e,), place=step.place) for o, e in zip(outputs, edges, strict=True)}
-        return [*found.values()]
+                written |= {o: Einsum(o, (e,), place=step.place) for o, e in zip(outputs, edges, strict=True)}
+        return [*written.values()]
 
     def now(self, einsum: Einsum) -> Einsum:
         """An Einsum for the place of one turn."""
@@ -208,17 +208,17 @@ class _Turn:
             steps += [Iterate(inner, tuple(body), body[0].place)] if inner else body
         written = tuple(dict.fromkeys(e.name for e in self.body))
         sizes = {**self.source.sizes, self.turn.upper(): self.turns}
-        alone = replace(self.source, tensors=self.tensors, steps=tuple(steps), outputs=written, sizes=sizes)
-        for number in reversed(range(len(alone.blocks))):
-            alone = taken_apart(alone, alone.blocks[number])
-        every = [self.long(e) for e in _with_fewer(alone.einsums)]
+        nested = replace(self.source, tensors=self.tensors, steps=tuple(steps), outputs=written, sizes=sizes)
+        for number in reversed(range(len(nested.blocks))):
+            nested = taken_apart(nested, nested.blocks[number])
+        every = [self.long(e) for e in _with_fewer(nested.einsums)]
         behind = self.source.steps[self.place + 1 :]
         around = {t for step in (*self.before, *behind) for e in step.body for t in e.reads}
         block = Iterate(self.turn, _needed(every, {*self.source.outputs, *around}), self.body[0].place)
         others = {name for (_, apart), name in self.names.items() if apart}
-        tensors = {n: t for n, t in alone.tensors.items() if n not in others} | {**self.source.tensors}
+        tensors = {n: t for n, t in nested.tensors.items() if n not in others} | {**self.source.tensors}
         whole = self.added.applied((*self.before, block, *behind))
-        return replace(whole, tensors=tensors, sizes=alone.sizes)
+        return replace(whole, tensors=tensors, sizes=nested.sizes)
 
     def short(self, einsum: Einsum) -> Einsum:
         """An Einsum as one turn sees it."""
@@ -277,10 +277,10 @@ def _with_fewer(einsums: Sequence[Einsum]) -> Iterator[Einsum]:
 
     min(S + a, u + a) is min(S, u) + a.
     """
-    made = {e.name: e for e in einsums}
+    makers = {e.name: e for e in einsums}
     for scan in einsums:
         known, (first, second) = scan.recurrence, (*scan.operands, *scan.operands)[:2]
-        maker = made.get(second.tensor) if isinstance(second, Access) else None
+        maker = makers.get(second.tensor) if isinstance(second, Access) else None
         if known is None or maker is None or (known.op0, known.op1) not in DISTRIBUTED:
             yield scan
             continue

@@ -59,10 +59,10 @@ def is_substitution(block: Iterate, cascade: Cascade) -> bool:
 def _without_quotients(cascade: Cascade, block: Iterate) -> tuple[Cascade, Iterate]:
     """The cascade with products with reciprocals instead of quotients in a block, and that block."""
     added, ahead, body = Additions(cascade), list[Einsum](), list[Einsum]()
-    made = {e.name for e in block.body}
+    written = {e.name for e in block.body}
     for einsum in block.body:
         by = einsum.operands[1] if einsum.map_op == "divide" else None
-        if isinstance(by, Access) and by.tensor not in made:
+        if isinstance(by, Access) and by.tensor not in written:
             inverse = added.along(f"{einsum.name}_by", by.variables, einsum, Kind.FACTOR)
             ahead.append(Einsum(inverse, (by,), "reciprocal"))
             einsum = replace(einsum, operands=(einsum.operands[0], inverse), map_op="multiply", text="")
@@ -167,4 +167,4 @@ class _Solved(InChunks):
     def steps(self, step: Step) -> list[Step]:
         """What stands for a step."""
         is_own = isinstance(step, Iterate) and self.form.summed in step.body
-        return [*self.ahead, Iterate(self.chunk, tuple(self.body), self.made.place)] if is_own else [step]
+        return [*self.ahead, Iterate(self.chunk, tuple(self.body), self.origin.place)] if is_own else [step]

@@ -51,21 +51,21 @@ def _between(access: Access, einsum: Einsum, cascade: Cascade) -> dict[int, tupl
 
     They run against each other, or each element is read several times and other axes lie behind.
     """
-    indices, found = [i for _, i in _through(access, cascade.tensors)], dict[int, tuple[int, int]]()
-    alone = [i.plain for i in indices if len(i.variables) < 2]
+    indices, windows = [i for _, i in _through(access, cascade.tensors)], dict[int, tuple[int, int]]()
+    plain_ones = [i.plain for i in indices if len(i.variables) < 2]
     is_bound = einsum.recurrence or einsum.output.gathers or einsum.name in cascade.views
-    if is_bound or not all(alone) or len({*alone}) < len(alone):
+    if is_bound or not all(plain_ones) or len({*plain_ones}) < len(plain_ones):
         return {}
     for n, index in enumerate(indices):
         extents = {v: cascade.extent(v, einsum) for v in index.variables}
         low, high = bounds(index.at(cascade.sizes), extents)
         is_mixed = len({index.coefficient(v) > 0 for v in extents}) > 1
         is_read_again = len(extents) > 1 and (high - low + 1) * 2 <= prod(extents.values())
-        is_kept = {*extents} <= {*einsum.output.variables} and not {*extents} & {*alone}
-        found |= (
+        is_kept = {*extents} <= {*einsum.output.variables} and not {*extents} & {*plain_ones}
+        windows |= (
             {n: (low, high)} if is_kept and (is_mixed or (is_read_again and n + 1 < len(indices))) else {}
         )
-    return found
+    return windows
 
 
 def _copied(einsum: Einsum, image: Access, added: Additions) -> list[Einsum]:
