@@ -167,10 +167,10 @@ class Homes:
         """Whether two variables index an axis together and one reads it: it goes by way of HBM."""
         origin = self.ctx.cascade.derived.get(name)
         is_made_for_one = origin is not None and origin.kind in (Kind.REPEATED, Kind.PARTS)
-        indices = self.ctx.cascade.einsum(name).output.indices
-        is_written = len(indices) > 1 and any(len(i.variables) > 1 for i in indices)
-        readers = (a for e in self.ctx.cascade.einsums for a in e.accesses if a.tensor == name)
-        is_read = is_written and any(i.plain for a in readers for i in a.indices)
+        einsum, every = self.ctx.cascade.einsum(name), self.ctx.cascade.einsums
+        is_written = all(len(i.variables) > 1 for i in einsum.output.indices) and not einsum.reduced
+        read = (i for e in every for a in e.accesses if a.tensor == name for i in a.indices)
+        is_read = is_written and any(i.plain for i in read)
         return is_made_for_one or is_read or name in self.ctx.viewed
 
     def is_batched(self, einsum: Einsum, group: Group, blocks: Mapping[str, int]) -> bool:
