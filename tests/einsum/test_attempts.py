@@ -13,6 +13,7 @@ from nkilab.einsum.plan.contraction import Contraction
 from nkilab.einsum.plan.nest import Nest
 from nkilab.einsum.plan.steps import Lowering
 from nkilab.einsum.report import data, explain
+from nkilab.einsum.tree import nodes, rewrite
 from nkilab.errors import EXIT_BUG
 from nkilab.failures import failure_of
 
@@ -37,10 +38,11 @@ def no_tiles(self: object) -> None:
 def test_a_plan_that_the_proof_refuses_gives_way_to_one_with_another_choice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # operands come tile by tile; a sum in PSUM whose last turn stands outside of its loop begins anew:
-    # a wrong kernel
+    # operands come tile by tile; a sum in PSUM whose last turn stands outside of its loop begins anew, as
+    # copies of its products do not go on with it: a wrong kernel
     monkeypatch.setattr(Contraction, "fits", lambda _, access: access.tensor != "I")
     monkeypatch.setattr(pipeline, "is_summed_over", lambda loop: False)
+    monkeypatch.setattr(rewrite, "MatMul", nodes.Invert)
     monkeypatch.setattr(Coalescing, "change", lambda _: None)
     d, i = operands(128, 3072, 1024)
     kernel = compiled(d, i)

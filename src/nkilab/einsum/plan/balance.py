@@ -9,7 +9,7 @@ stay: elsewhere they are late.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from operator import itemgetter
@@ -40,17 +40,23 @@ def columns_of(view: nodes.View) -> int:
     return found
 
 
-def balanced(kernel: nodes.Kernel, hardware: Hardware) -> nodes.Kernel:
-    """A kernel in which ScalarE takes over copies, nest after nest, where VectorE has most to do."""
+def balanced(
+    kernel: nodes.Kernel, hardware: Hardware, is_short_moved: Callable[[], bool] = lambda: True
+) -> nodes.Kernel:
+    """A kernel in which ScalarE takes over copies, nest after nest, where VectorE has most to do.
+
+    Args:
+        is_short_moved: whether short ones move, too, of which each alone saves hardly anything.
+    """
     for statement in kernel.body:
         if isinstance(statement, nodes.Loop):
-            _Part(statement, hardware).relieve()
+            _Part(statement, hardware, is_short_moved).relieve()
     return kernel
 
 
 class _Part:
-    def __init__(self, loop: nodes.Loop, hardware: Hardware) -> None:
-        self.loop, self.hardware = loop, hardware
+    def __init__(self, loop: nodes.Loop, hardware: Hardware, is_short_moved: Callable[[], bool]) -> None:
+        self.loop, self.hardware, self.is_short_moved = loop, hardware, is_short_moved
         # columns of a piece of a copy
         self.least = int(hardware.machine["partitions"])
         times = hardware.total([loop])
@@ -100,7 +106,7 @@ class _Part:
             len(made) == 1
             and max(t for engine, t in ends.items() if engine != "vector") * least < longest < before
         )
-        if longest * least < before or is_one:
+        if longest * least < before or (is_one and self.is_short_moved()):
             self.times = ends
             _exchange(self.loop.body, statement, made)
 

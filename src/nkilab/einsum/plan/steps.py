@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from ...errors import SpecError, UnsupportedError
 from ..hardware import Hardware
@@ -107,13 +107,18 @@ class Lowering:
         is_shared = ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
         # what is given an engine keeps it
         if is_shared and not ctx.given.instructions:
-            kernel = balanced(kernel, self.hardware)
+            kernel = balanced(kernel, self.hardware, cache(self.is_short_moved))
         self.take_names(kernel)
         if not ctx.given.is_watched:
             by_table(kernel.body, self.hardware)
             in_strips(kernel, self.hardware, ctx.build.fresh, partial(self.is_strip, kernel))
             without_table_loads(kernel, self.hardware)
         return pipelined(kernel, self.hardware, self.is_ahead), ctx
+
+    def is_short_moved(self) -> bool:
+        """Whether short steps that save hardly anything each leave VectorE, where there are such."""
+        ways = ("on ScalarE and GpSimdE", "on VectorE")
+        return self.ctx.pick("short steps beside many others", ways, costs=(1.0, 0.99)) == ways[0]
 
     def arguments(self) -> list[Argument]:
         """What a kernel takes: inputs, which lie in HBM, and scalars that are parameters."""
