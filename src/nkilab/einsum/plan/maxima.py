@@ -53,18 +53,14 @@ def _choice_of(reduction: _Place, body: list[Statement]) -> _Place | None:
     reduce = reduction.statement
     if not isinstance(reduce, Reduce) or reduce.op != "maximum" or reduce.axes != 1:
         return None
-    writers = [p for p in _places(body, ()) if _writes(p.statement, reduce.src.buffer)]
-    first = writers[0].statement if len(writers) == 1 else None
-    is_free = isinstance(first, Choose) and first.left is None and first.total is None
-    if not is_free or first.dst.buffer.dtype != "float32":  # type: ignore[union-attr]
+    buffer, every = reduce.src.buffer, [(p, views_of(p.statement)) for p in _places(body, ())]
+    first, *others = [(p, name) for p, views in every for name, v in views if v.buffer is buffer]
+    choice = first[0].statement
+    if not isinstance(choice, Choose) or first[1] != "dst" or choice.total or choice.left:
         return None
-    order = [p.statement for p in _places(body, ())]
-    is_before = [s is first for s in order].index(True) < [s is reduce for s in order].index(True)
-    return writers[0] if is_before and _are_pieces(reduction, writers[0]) else None
-
-
-def _writes(statement: Statement, buffer: Buffer) -> bool:
-    return any(name in ("dst", "total") and view.buffer is buffer for name, view in views_of(statement))
+    is_written_again = any(name in ("dst", "total") for _, name in others)
+    is_free = buffer.dtype == "float32" and not is_written_again
+    return first[0] if is_free and _are_pieces(reduction, first[0]) else None
 
 
 def _are_pieces(reduction: _Place, choice: _Place) -> bool:

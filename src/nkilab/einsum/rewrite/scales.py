@@ -64,8 +64,5 @@ def _behind(einsum: Einsum, product: Einsum, cascade: Cascade) -> Cascade:
         output = replace(einsum.output, tensor=own)
         scaled = Einsum(einsum.output, (factor, output), "multiply", place=einsum.place, before=einsum.title)
         steps += [replace(inner, output=output, text=""), scaled]
-    return added.applied(tuple(s for s in steps if s is not product or _is_read(s.body[0].name, steps)))
-
-
-def _is_read(tensor: str, steps: list[Step]) -> bool:
-    return any(tensor in e.reads for s in steps for e in s.body)
+    is_read = any(product.name in e.reads for step in steps for e in step.body)
+    return added.applied(tuple(step for step in steps if is_read or step is not product))
