@@ -103,7 +103,6 @@ class Timed:
         if knobs.picks or len(self.plan[1].cascade.einsums) > MOST_PLANNED:
             return self.plan
         self.plans, self.faults, self.late = dict[Knobs, Plan | None](), list[str](), dict[str, Change]()
-        self.planned = 0
         self.begin(set())
         notes, tried = list[str](), list[str]()
         while changes := self.others() or self.postponed():
@@ -122,7 +121,7 @@ class Timed:
 
     def begin(self, seen: set[str]) -> None:
         """Begin to compare the plan with others."""
-        self.seen, self.known = seen, dict[Measure, float]()
+        self.seen, self.known, self.planned = seen, dict[Measure, float](), 0
         self.budget = MOST_STATEMENTS - run_by(self.plan[0].body)
 
     def take(self, best: Trial) -> None:
