@@ -45,8 +45,7 @@ def balanced(
 ) -> nodes.Kernel:
     """A kernel in which ScalarE takes over copies, nest after nest, where VectorE has most to do.
 
-    Args:
-        is_short_moved: whether short ones move, too, of which each alone saves hardly anything.
+    Short ones move, too, if asked, of which each alone saves hardly anything.
     """
     for statement in kernel.body:
         if isinstance(statement, nodes.Loop):

@@ -36,8 +36,7 @@ def with_maxima_of_choices(body: list[Statement], fresh: Callable[[str], str]) -
     for loop in [s for s in body if isinstance(s, Loop)]:
         with_maxima_of_choices(loop.body, fresh)
     for place in [p for p in _places(body, ()) if isinstance(p.statement, Reduce)]:
-        choice = _choice_of(place, body)
-        if choice is not None:
+        if choice := _choice_of(place, body):
             _merge(place, choice, body, fresh)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache, partial
+from math import prod
 
 from ...errors import SpecError, UnsupportedError
 from ..hardware import Hardware
@@ -42,6 +43,8 @@ from .units import Units
 
 # statements of a kernel from which on few others like it are timed
 LONG = 6_000
+# times as many elements that products read as such as are few
+FEW_ELEMENTS = 16
 # part of the time of a loop that strips take by the rules in a kernel that is not timed, to be taken
 WORTH_UNTIMED = 0.85
 
@@ -107,18 +110,15 @@ class Lowering:
         is_shared = ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
         # what is given an engine keeps it
         if is_shared and not ctx.given.instructions:
-            kernel = balanced(kernel, self.hardware, cache(self.is_short_moved))
+            ways = ("on ScalarE and GpSimdE", "on VectorE")
+            short = cache(partial(ctx.pick, "short steps beside many others", ways, costs=(1.0, 0.99)))
+            kernel = balanced(kernel, self.hardware, lambda: short() == ways[0])
         self.take_names(kernel)
         if not ctx.given.is_watched:
             by_table(kernel.body, self.hardware)
             in_strips(kernel, self.hardware, ctx.build.fresh, partial(self.is_strip, kernel))
             without_table_loads(kernel, self.hardware)
         return pipelined(kernel, self.hardware, self.is_ahead), ctx
-
-    def is_short_moved(self) -> bool:
-        """Whether short steps that save hardly anything each leave VectorE, where there are such."""
-        ways = ("on ScalarE and GpSimdE", "on VectorE")
-        return self.ctx.pick("short steps beside many others", ways, costs=(1.0, 0.99)) == ways[0]
 
     def arguments(self) -> list[Argument]:
         """What a kernel takes: inputs, which lie in HBM, and scalars that are parameters."""
@@ -312,11 +312,15 @@ class Lowering:
         return sorted(loops, key=lambda held: order.index(held[0]))
 
     def takes_elements(self, group: Group, products: Sequence[Einsum], variable: str) -> bool:
-        """Whether a loop over a batch moves single elements of what lies in HBM beside its products."""
-        cascade = self.ctx.cascade
-        far, others = {*cascade.inputs, *cascade.outputs}, [e for e in group.einsums if e not in products]
-        ends = [a.indices[-1] for e in others for a in e.every_access if a.tensor in far and a.indices[1:]]
-        return bool(batches(products, [variable])) and any(i.plain == variable for i in ends)
+        """Whether a loop over a batch moves single elements, and not few, of HBM beside its products."""
+        cascade, others = self.ctx.cascade, [e for e in group.einsums if e not in products]
+        far = {t: prod(cascade.shape(t)) for t in (*cascade.inputs, *cascade.outputs)}
+        beside = {
+            a for e in others for a in e.every_access if a.indices[1:] and a.indices[-1].plain == variable
+        }
+        largest = max((prod(cascade.shape(t)) for e in products for t in e.reads), default=0)
+        are_many = any(far.get(a.tensor, 0) * FEW_ELEMENTS >= largest for a in beside)
+        return are_many and bool(batches(products, [variable]))
 
     def is_together(self, einsum: Einsum, variable: str) -> bool:
         """Whether products with one value of a variable each have their transfers together."""
