@@ -170,3 +170,18 @@ def test_values_choose_between_forms_of_a_scan(name: str) -> None:
     np.testing.assert_allclose(np.asarray(kernel(X=values, R=resets)), expected[:, 1:], rtol=1e-5, atol=1e-5)
     assert "tensor_tensor_scan(" in kernel.source
     assert "turns of" not in kernel.source
+
+
+@pytest.mark.parametrize("more", [{}, {"I": 5, "J": 7}])
+def test_declared_tables_take_the_extents_of_their_words(more: dict[str, int]) -> None:
+    cell = "min(D[b, i, j+1] + 1, D[b, i+1, j] + 1, D[b, i, j] + (X[b, i] != Y[b, j]))"
+    declared = {"X": ["B", "M"], "Y": ["B", "N"], "D": ["B", "M1", "N1"], "Z": ["B"]}
+    steps = ["D[b, i, 0] = (i)", "D[b, 0, j] = (j)", f"D[b, i+1, j+1] = {cell}", "Z[b] = D[b, M, N]"]
+    shape = {"B": 3, "M": 5, "N": 7, "M1": 6, "N1": 8} | more
+    spec = {"einsum": {"declaration": declared, "expressions": steps, "shape": shape},
+            "options": {"cascade-outputs": ["Z"]}}  # fmt: skip
+    words = np.random.default_rng(3).integers(0, 3, (2, 3, 7)).astype(np.float32)
+    x, y = words[0, :, :5], words[1]
+    _, edits, _, _ = CELLS["edit distance"]
+    grid = table(x[:, :, None] != y[:, None], edits, np.arange(8.0), np.arange(6.0))
+    assert np.array_equal(einsum.compile(spec)(X=x, Y=y), grid[:, 5, 7])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
@@ -66,17 +66,18 @@ def _with_own_variables(cascade: Cascade) -> Cascade:
             v: {rank for rank, i in axes if v in i.variables} for v in einsum.output.variables if v != turn
         }
         bent = {v for _, i in axes if not i.plain for v in i.variables}
-        bent |= {v for a in einsum.accesses if a.tensor not in opened for v in a.variables}
+        own_parts = {name for name, formula in opened.items() if formula and formula == einsum.formula}
+        bent |= {v for a in einsum.accesses if a.tensor not in own_parts for v in a.variables}
         names = {v: own.pop() for v, own in ranks.items() if v not in bent and len(own) == 1}
         names = {
             v: rank.lower() for v, rank in names.items()
             if v.upper() in cascade.sizes and cascade.sizes[v.upper()] < cascade.sizes[rank]
             and rank.lower() not in einsum.variables
         }  # fmt: skip
-        opened.update({einsum.name} if names else ())
+        opened.update({einsum.name: einsum.formula} if names else {})
         return einsum.with_indices(lambda index: index.renamed(names)) if names else einsum
 
-    opened = set[str]()
+    opened = dict[str, str]()
     turns = ((s, s.variable if isinstance(s, Iterate) else "") for s in cascade.steps)
     return replace(cascade, steps=tuple(s.with_body(changed(e, turn) for e in s.body) for s, turn in turns))
 
@@ -183,9 +184,18 @@ def _kept(cascade: Cascade) -> dict[str, int]:
     for einsum in cascade.einsums:
         known = replace(cascade, sizes={**cascade.sizes, **kept})
         axes = [(r, i.plain) for r, i in known.axes(einsum.output) if r not in known.sizes and i.plain]
-        with suppress(KeyError):
-            kept |= {rank: known.extent(variable, einsum) for rank, variable in axes}
+        # parts of a formula have one extent for each of its variables: what none has beyond an edge
+        parts = [e for e in cascade.einsums if e is einsum or (e.formula and e.formula == einsum.formula)]
+        for rank, variable in axes:
+            extents = [*_extents_in(parts, variable, known)]
+            kept |= {rank: min(extents)} if extents else {}
     return kept
+
+
+def _extents_in(einsums: Sequence[Einsum], variable: str, cascade: Cascade) -> Iterator[int]:
+    for einsum in einsums:
+        with suppress(KeyError):
+            yield cascade.extent(variable, einsum)
 
 
 def _reach(index: Affine, cascade: Cascade, einsum: Einsum) -> int:
