@@ -111,7 +111,7 @@ class Lowering:
         # what is given an engine keeps it
         if is_shared and not ctx.given.instructions:
             ways = ("on ScalarE and GpSimdE", "on VectorE")
-            short = cache(partial(ctx.pick, "short steps beside many others", ways, costs=(1.0, 0.99)))
+            short = cache(partial(ctx.pick, "short steps beside many others", ways, costs=(1.0, 1.9)))
             kernel = balanced(kernel, self.hardware, lambda: short() == ways[0])
         self.take_names(kernel)
         if not ctx.given.is_watched:
