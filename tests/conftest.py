@@ -60,9 +60,8 @@ def pytest_collection() -> Generator[None]:
         return (yield)
     finally:
         gc.freeze()
-        # as the program itself: what a launch leaves has no cycles
-        gc.set_threshold(50_000)
         gc.enable()
+        # as the program itself: what a launch leaves has no cycles
         gc.set_threshold(SELDOM)
 
 

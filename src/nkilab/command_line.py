@@ -16,6 +16,7 @@ from click.decorators import FC
 from click.shell_completion import CompletionItem, get_completion_class, shell_complete
 
 from ._lazy import part
+from .cycles import SELDOM
 from .disk import check_outputs
 from .documents import Place, one_document, print_document
 from .errors import EXIT_FINE, NkilabError, UsageError, did_you_mean
@@ -131,7 +132,7 @@ class Program(click.Group):
         if instruction and name == "nkilab":
             sys.exit(shell_complete(self, {}, name, COMPLETION, instruction))
         # Python need not look for cycles among what it loads: neither now, nor at the end
-        gc.set_threshold(200_000)
+        gc.set_threshold(SELDOM)
         atexit.register(gc.freeze)
         sys.exit(self.status(arguments, name))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from math import inf
 
 from ..language.operators import OPERATORS
 from ..tree import nodes
@@ -299,14 +298,6 @@ class Tile:
         predicate = along(self.predicate(truth, value.is_column), truth.is_column)
         is_reversed = right.is_scalar and not left.is_scalar
         src, other = (left, right) if is_reversed else (right, left)
-        pair = _with_scalar(src) if src.is_pending and src.op == "multiply" else None
-        of, factor = (pair[0].view, pair[1].number) if pair else (None, None)
-        is_positive = isinstance(factor, float | int) and factor > 0
-        if of and of.buffer.memory == nodes.PSUM and is_positive and other.number in (0.0, inf, -inf):
-            # VectorE chooses twice as fast out of PSUM; the factor may follow
-            self.add(nodes.Choose(place := new("chosen"), of, predicate, self.scalar(other), is_reversed))
-            self.into(self.node("multiply", (Value(view=place), Value(number=factor))), dst)
-            return
         if src.number is not None:
             src = Value(number=src.number, place=lambda: new("chosen"))
         over, is_one = along(self.view(src), src.is_column), is_reversed or other.is_scalar
