@@ -33,3 +33,9 @@ def test_every_folder_of_the_package_has_a_sentence() -> None:
     after = TEXT[TEXT.index("## From a call") :]
     folders = [path.name for path in (ROOT / "src/nkilab").iterdir() if (path / "__init__.py").exists()]
     assert [name for name in folders if f"`{name}/" not in after] == []
+
+
+def test_every_section_fits_on_one_screen() -> None:
+    sections = re.split(r"^(?=## )", TEXT, flags=re.M)[1:]
+    assert len(sections) > 10
+    assert [s.splitlines()[0] for s in sections if s.count("\n") > 50] == []
