@@ -11,18 +11,19 @@ from nkilab.einsum.language.additions import Additions
 from nkilab.einsum.language.ast import Cascade, Iterate, Kind, Tensor, declared
 from nkilab.einsum.language.expressions import read_einsum
 from nkilab.einsum.language.extents import sized
-from nkilab.einsum.plan.defer import deferred
 from nkilab.einsum.plan.edges import with_edges
 from nkilab.einsum.plan.forwards import with_forward_indices
 from nkilab.einsum.plan.knobs import RULES
-from nkilab.einsum.plan.normal import live, normal
+from nkilab.einsum.plan.normal import normal
 from nkilab.einsum.plan.recurrence import without_turns
 from nkilab.einsum.plan.turned import turned_once
 from nkilab.einsum.reference import evaluate
 from nkilab.einsum.rewrite.batch_order import with_batches_first
 from nkilab.einsum.rewrite.common import with_small_parts
+from nkilab.einsum.rewrite.defer import deferred
 from nkilab.einsum.rewrite.few_rows import with_full_lanes
 from nkilab.einsum.rewrite.gathered import with_chosen_operands
+from nkilab.einsum.rewrite.live import live
 from nkilab.einsum.rewrite.mixtures import with_mixed_operands
 from nkilab.einsum.rewrite.packed import with_packed_products
 from nkilab.einsum.rewrite.pieces import with_pieces

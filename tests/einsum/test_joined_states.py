@@ -12,9 +12,9 @@ from nkilab.einsum.compiler import _with_extents
 from nkilab.einsum.language.ast import Cascade
 from nkilab.einsum.language.extents import sized
 from nkilab.einsum.language.forms import spec_from
-from nkilab.einsum.plan.inlined import inlined
-from nkilab.einsum.plan.normal import live
+from nkilab.einsum.rewrite.inlined import inlined
 from nkilab.einsum.rewrite.joined_states import with_joined_chunks
+from nkilab.einsum.rewrite.live import live
 from nkilab.einsum.rewrite.recurrences import with_first_values, with_scans
 from tests.einsum.turns import evaluated
 

@@ -13,7 +13,7 @@ from nkilab import einsum
 from nkilab.einsum.language.ast import Cascade
 from nkilab.einsum.language.extents import sized
 from nkilab.einsum.language.forms import spec_from
-from nkilab.einsum.plan.normal import live
+from nkilab.einsum.rewrite.live import live
 from nkilab.einsum.rewrite.recurrences import with_scans
 from nkilab.einsum.rewrite.scan_parts import with_scans_in_parts
 from tests.einsum.turns import evaluated

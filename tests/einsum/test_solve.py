@@ -8,7 +8,7 @@ import pytest
 from nkilab import einsum
 from nkilab.einsum.language.ast import Cascade
 from nkilab.einsum.language.forms import spec_from
-from nkilab.einsum.plan.normal import live
+from nkilab.einsum.rewrite.live import live
 from nkilab.einsum.rewrite.recurrences import with_scans
 from nkilab.einsum.rewrite.substitution import with_substitutions
 

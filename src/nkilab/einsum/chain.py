@@ -20,8 +20,8 @@ from ..machine import Machine
 from ..tiles.dtypes import DTYPES
 from ..tiles.tile import compact_strides, layout
 from .language.ast import Access, Affine, Cascade, Einsum, Iterate, block_extent
-from .plan.normal import live
 from .rewrite.chunks import is_chunked, is_delta
+from .rewrite.live import live
 from .rewrite.recurrences import with_scans
 from .rewrite.substitution import is_substitution
 

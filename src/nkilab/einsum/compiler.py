@@ -32,11 +32,11 @@ from .mapped.parts import with_parts
 from .plan.context import Plan, PlanError
 from .plan.forwards import need_forward_indices
 from .plan.lower import Planning
-from .plan.normal import live
 from .probes import Verdict, verdicts
 from .prove import proved
 from .ranged import compiled_over
 from .reference import need_written
+from .rewrite.live import live
 from .search import Plans, Search, searched
 from .timed import Timed
 from .tree.nodes import Kernel

@@ -13,7 +13,7 @@ from ..views.words import ENGINE_NAMES
 from .compiled import CompiledEinsum
 from .language.ast import Cascade
 from .rewrite.recurrences import STEPWISE
-from .roofline import RESOURCES, is_contraction, work_of
+from .roofline import RESOURCES, work_of
 from .tree.expr import expr
 from .tree.instructions import instruction_of
 from .tree.nodes import HBM, Alloc, Buffer, Gather, Load, Loop, Statement, Store, statements, walked
@@ -151,7 +151,7 @@ def _einsums(cascade: Cascade) -> list[str]:
     told = []
     for einsum in cascade.einsums:
         kind = (
-            "sum of products" if is_contraction(einsum) else "reduction" if einsum.reduced else "element-wise"
+            "sum of products" if einsum.is_contraction else "reduction" if einsum.reduced else "element-wise"
         )
         told.append(f"  {einsum.text or einsum}   ({kind})")
     return told

@@ -87,7 +87,7 @@ def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> R
     times["scan"], times["chain"], chunked = blocks_ns(cascade, machine, floats)
     passes: dict[tuple[Iterate | None, frozenset[str]], list[Einsum]] = {}
     for einsum, block in cascade.walk():
-        if is_contraction(einsum):
+        if einsum.is_contraction:
             rate = machine["peak_tflops_bf16"] * 1000 / floats
             times["tensor"] += 2 * _points(cascade, einsum, block) / rate
         elif block is None or block.variable not in chunked:
@@ -109,8 +109,8 @@ def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> R
 
 def _turned(cascade: Cascade) -> list[tuple[Einsum, Iterate | None]]:
     """Einsums whose results TensorE sums over a variable that a reduction they depend on runs along."""
-    made = {e.name: (e, b) for e, b in cascade.walk() if not is_contraction(e)}
-    readers = filter(is_contraction, cascade.einsums)
+    made = {e.name: (e, b) for e, b in cascade.walk() if not e.is_contraction}
+    readers = (e for e in cascade.einsums if e.is_contraction)
     found = {}
     for reader, tensor in ((r, t) for r in readers for t in r.reads if t in made):
         einsum, block = made[tensor]
@@ -128,7 +128,7 @@ def _turned(cascade: Cascade) -> list[tuple[Einsum, Iterate | None]]:
 
 def _with_vectors(cascade: Cascade, machine: Machine) -> float:
     """Elements per lane of the matrices that are multiplied with vectors, as often as they are."""
-    held = ((e, b) for e, b in cascade.walk() if is_contraction(e))
+    held = ((e, b) for e, b in cascade.walk() if e.is_contraction)
     total = sum(_points(cascade, e, b) for e, b in held if _has_vector(cascade, e, b))
     return total / int(machine["partitions"])
 
@@ -173,7 +173,7 @@ def _read_again(cascade: Cascade, block: Iterate, dtypes: Mapping[str, str], mac
     if not all(i.plain or turn in i.variables for a in accesses for i in a.indices):
         return 0
     for einsum in (
-        e for e in block.body if is_contraction(e) and not e.condition and _has_vector(cascade, e, block)
+        e for e in block.body if e.is_contraction and not e.condition and _has_vector(cascade, e, block)
     ):
         reads = {a.tensor: a for a in einsum.accesses}
         matrices |= {
@@ -217,9 +217,9 @@ def _psum_passes(cascade: Cascade, machine: Machine) -> tuple[float, float, floa
     """Elements per lane that VectorE alone, ScalarE alone, and either of them reads of PSUM."""
     vector = scalar = either = 0.0
     for product, block in cascade.walk():
-        if not is_contraction(product):
+        if not product.is_contraction:
             continue
-        readers = [(e, b) for e, b in cascade.walk() if product.name in e.reads and not is_contraction(e)]
+        readers = [(e, b) for e, b in cascade.walk() if product.name in e.reads and not e.is_contraction]
         reduced = [_points(cascade, e, b) for e, b in readers if e.reduce_op not in ("", "add")]
         functions = [_points(cascade, e, b) for e, b in readers if _is_function(e)]
         vector, scalar = vector + sum(reduced), scalar + sum(functions)
@@ -331,12 +331,3 @@ def _bytes_moved(cascade: Cascade, name: str, dtypes: Mapping[str, str]) -> int:
     reads = ((e, a) for e in cascade.einsums for a in e.accesses if a.tensor == name and a.gathers)
     gathered = [prod(cascade.extent(v, e) for v in a.variables) * size for e, a in reads]
     return min(whole, max(gathered)) if gathered else whole
-
-
-def is_contraction(einsum: Einsum) -> bool:
-    """Whether an Einsum sums products of two different tensors over a variable that both have."""
-    if einsum.map_op != "multiply" or einsum.reduce_op != "add" or len(set(map(str, einsum.accesses))) < 2:
-        return False
-    shared = [v for v in einsum.reduced if all(v in a.variables for a in einsum.accesses)]
-    own = [v for v in einsum.output.variables if not all(v in a.variables for a in einsum.accesses)]
-    return bool(shared) and bool(own)

@@ -77,6 +77,9 @@ FLOAT8_E5M2_X4 = _packed("float8_e5m2_x4", np.uint32)
 FLOAT8_E4M3FN_X4 = _packed("float8_e4m3fn_x4", np.uint32)
 FLOAT4_E2M1FN_X4 = _packed("float4_e2m1fn_x4", np.uint16)
 
+# integers that bfloat16, which TensorE reads, has exactly; it has not all of 16 bits
+SMALL_INTEGERS = (INT8.name, UINT8.name)
+
 DTYPES: dict[str, DType] = {
     d.name: d
     for d in (

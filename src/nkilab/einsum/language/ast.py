@@ -129,6 +129,15 @@ class Einsum:
         return (self.map_op, self.reduce_op) == ("multiply", "add") and not self.is_placed
 
     @property
+    def is_contraction(self) -> bool:
+        """Whether it sums products of two different tensors over a variable that both have."""
+        if self.map_op != "multiply" or self.reduce_op != "add" or len(set(map(str, self.accesses))) < 2:
+            return False
+        shared = [v for v in self.reduced if all(v in a.variables for a in self.accesses)]
+        own = [v for v in self.output.variables if not all(v in a.variables for a in self.accesses)]
+        return bool(shared) and bool(own)
+
+    @property
     def every_access(self) -> tuple[Access, ...]:
         """What it writes, then its operands that are tensors."""
         return (self.output, *self.accesses)

@@ -16,7 +16,6 @@ from ..plan.given import Given, Part
 from ..plan.knobs import RULES, Knobs
 from ..plan.lower import lower
 from ..prove import proved
-from ..roofline import is_contraction
 from ..room import NoRoomError
 from ..sets import PlaceError
 from ..tree.nodes import Kernel
@@ -186,7 +185,7 @@ def given_of(spec: Spec, cascade: Cascade) -> Given:
     for einsum, (space, _) in spec.spacetime.items():
         # a product has what it sums over on the partitions of its operands
         one = einsums[einsum]
-        lanes = one.output.variables if is_contraction(one) else one.variables
+        lanes = one.output.variables if one.is_contraction else one.variables
         held = [p.variable for p in parts(einsum, space) if p.variable in lanes]
         sides |= {einsum: held[0]} if held else {}
     kept, bound = set(), {}

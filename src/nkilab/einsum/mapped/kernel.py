@@ -11,8 +11,8 @@ from ..compiled import CompiledEinsum
 from ..grades import Finding
 from ..language.extents import sized
 from ..language.spec import Spec
-from ..plan.normal import live
 from ..prove import prove
+from ..rewrite.live import live
 from ..tree.nodes import Kernel, run_by
 from .followed import Entry
 from .guided import Guide, Guided

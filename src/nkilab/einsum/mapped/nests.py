@@ -10,7 +10,6 @@ from typing import TypeVar
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate
 from ..language.spec import Fusion, Placement, Spec
 from ..plan.given import Given, Turn
-from ..roofline import is_contraction
 from ..written.ranks import Ranks
 
 TRANSFERS = ("Load", "Store", "BroadcastTo")
@@ -55,7 +54,7 @@ def _is_instruction(cascade: Cascade, einsum: Einsum) -> bool:
     is_indexed = all(all(names) and len(set(names)) == len(names) for names in indices)
     in_hbm = sum(t in cascade.inputs or t in cascade.outputs for t in (einsum.name, *einsum.reads))
     is_copy = not einsum.map_op and not einsum.reduce_op
-    is_simple = not (einsum.map_op and einsum.reduce_op) or is_contraction(einsum)
+    is_simple = not (einsum.map_op and einsum.reduce_op) or einsum.is_contraction
     is_moved = in_hbm == 0 or (in_hbm == 1 and is_copy)
     return bool(einsum.accesses) and is_indexed and is_simple and is_moved and len(einsum.operands) <= 2
 

@@ -9,7 +9,7 @@ from math import prod
 
 from ...errors import NkilabError, SpecError, UnsupportedError
 from ...machine import Machine
-from ...tiles.dtypes import as_dtype
+from ...tiles.dtypes import SMALL_INTEGERS, as_dtype
 from ..language.ast import Access, Cascade, Einsum, Kind, Scalar
 from ..tree import nodes
 from ..tree.along import strides
@@ -20,8 +20,6 @@ from .given import NOTHING, Given, Made
 from .knobs import RULES, Decision, Knobs, Option, Picker
 from .storage import Storage, in_hbm, tile_shape
 
-# integers that bfloat16, which TensorE reads, has exactly; it has not all of 16 bits
-SMALL_INTEGERS = ("int8", "uint8")
 # numbers of all inputs, at least, beside each that is a scale in float32
 SCALED = 16
 

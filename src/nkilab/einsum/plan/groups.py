@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Step
-from ..roofline import is_contraction
 
 # steps of which an order is sought; times as large as what is shared a tensor is that comes in other loops
 MOST_ORDERED, MUCH_LARGER = 100, 100
@@ -189,7 +188,7 @@ def shared_by(steps: Sequence[Step], cascade: Cascade) -> tuple[str, ...]:
 
 def _is_total(einsum: Einsum, writers: Sequence[Einsum]) -> bool:
     """Whether turns of a loop may each add their part to a sum that TensorE has no more to do with."""
-    is_plain = len(writers) == 1 and einsum.recurrence is None and not is_contraction(einsum)
+    is_plain = len(writers) == 1 and einsum.recurrence is None and not einsum.is_contraction
     indices = [i for a in einsum.every_access for i in a.indices]
     return is_plain and bool(einsum.reduced) and all(i.plain or not i.variables for i in indices)
 

@@ -8,7 +8,6 @@ from math import prod
 
 from ..language.ast import Access, Einsum, Iterate, Kind, Scalar, plain
 from ..rewrite.ranks import LEAST_FILLED
-from ..roofline import is_contraction
 from ..tree.expr import name_of
 from ..tree.nodes import PSUM
 from .build import Span, point
@@ -153,7 +152,7 @@ class Homes:
         accesses = [a for e in readers for a in e.accesses if a.tensor == name]
         is_plain = is_trivial or len(tiled) == len(blocks) == 1
         is_plain &= all(a.indices == einsum.output.indices for a in accesses)
-        if not is_plain or any(is_contraction(e) for e in readers) or name in {*ctx.copied, *ctx.viewed}:
+        if not is_plain or any(e.is_contraction for e in readers) or name in {*ctx.copied, *ctx.viewed}:
             return False
         size = self.tile_bytes(einsum, {})
         taken = sum(self.tile_bytes(ctx.cascade.einsum(n), {}) for n in ctx.resident)
@@ -251,7 +250,7 @@ class Homes:
         costs = [max(computed, ns) for ns in moved] if products else []
         # a tile of columns cuts instructions of sums short, which is to save something
         ends = {a.indices[-1].plain for e in products for a in e.accesses if a.indices[1:]}
-        is_cut = options[0] in ends and not any(map(is_contraction, products))
+        is_cut = options[0] in ends and not any(e.is_contraction for e in products)
         if costs and costs[-1] * (1.0 if is_cut else MUCH_MORE) <= costs[0]:
             options, costs = [*options[-1:], *options[:-1]], [*costs[-1:], *costs[:-1]]
         names = ", ".join(dict.fromkeys(e.name for e in group.einsums))
@@ -319,7 +318,7 @@ class Homes:
     def narrow(self, einsum: Einsum, group: Group) -> str:
         """The type in which TensorE alone reads a result, sums apart; "" if others read it too."""
         readers = list(self.readers(einsum.name))
-        is_product = {id(e): e in self.products if e in group.einsums else is_contraction(e) for e in readers}
+        is_product = {id(e): e in self.products if e in group.einsums else e.is_contraction for e in readers}
         products = [e for e in readers if is_product[id(e)] and len(set(map(str, e.accesses))) > 1]
         if any(e.map_op or e.reduce_op != "add" for e in readers if e not in products):
             return ""
@@ -412,7 +411,7 @@ class Homes:
         if (lane := lane_of(einsum, self.ctx.cascade)) is not None:
             return lane
         reads = [(r, a) for r in group.einsums for a in r.accesses if a.tensor == einsum.name]
-        far = [e for e in self.ctx.cascade.einsums if not reads and is_contraction(e)]
+        far = [e for e in self.ctx.cascade.einsums if not reads and e.is_contraction]
         reads += [(r, a) for r in far for a in r.accesses if a.tensor == einsum.name]
         for n, (reader, access) in enumerate(reads):
             if reader in self.products or reader in far:

@@ -11,19 +11,19 @@ from ..hardware import Hardware
 from ..language.ast import Cascade
 from ..lower.stencil import stencils_in
 from ..rewrite.common import with_common_results
+from ..rewrite.defer import deferred
 from ..rewrite.diagonals import with_diagonals
+from ..rewrite.inlined import inlined
 from ..rewrite.recurrences import with_scans
 from ..rewrite.scales import with_scales_last
 from ..rewrite.shared_names import with_shared_names
 from ..tree.nodes import Kernel
 from .context import Context
-from .defer import deferred
 from .edges import with_edges
 from .forwards import with_forward_indices
 from .given import NOTHING, Given
 from .groups import ordered_steps
 from .halos import with_halos
-from .inlined import inlined
 from .knobs import RULES, Knobs, Picker
 from .normal import normal
 from .recurrence import without_turns

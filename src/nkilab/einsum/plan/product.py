@@ -8,6 +8,7 @@ from itertools import product as pairs
 from math import isqrt, prod
 
 from ...isa.array_tiles import ARRAY, smallest_columns
+from ...tiles.dtypes import SMALL_INTEGERS
 from ..language.ast import Access, Affine, Einsum, Kind
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Buffer, Cut, View
@@ -23,7 +24,7 @@ from .choose import (
     is_settled,
     transfer_ns,
 )
-from .context import SMALL_INTEGERS, Context
+from .context import Context
 from .given import Turn
 from .want import Want
 

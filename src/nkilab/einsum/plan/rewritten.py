@@ -23,6 +23,7 @@ from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.filters import with_sums_over_filters
 from ..rewrite.gathered import with_chosen_operands
 from ..rewrite.joined_states import with_joined_chunks
+from ..rewrite.live import live
 from ..rewrite.mixtures import with_mixed_operands
 from ..rewrite.packed import with_packed_products
 from ..rewrite.pieces import with_pieces
@@ -40,7 +41,7 @@ from ..rewrite.views import (
 )
 from ..rewrite.window_rows import with_overlapping_rows, with_windows_as_rows
 from .knobs import Picker
-from .normal import has_few_rows, live, pairs
+from .normal import has_few_rows, pairs
 
 Rewrite = Callable[[Cascade, int], Cascade]
 

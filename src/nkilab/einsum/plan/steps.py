@@ -14,6 +14,7 @@ from ..language.ast import Cascade, Einsum, Iterate, Kind, Scalar, Step
 from ..lower.plane_tiles import planes_for
 from ..lower.planes import PlaneNest
 from ..lower.stencil import StencilNest, stencils_in
+from ..rewrite.live import why_left_out
 from ..tree.nodes import Argument, Buffer, Kernel, Loop, run_by, statements
 from .balance import balanced
 from .build import Builder, Span, UnreachableError, whole
@@ -29,7 +30,6 @@ from .homes import Homes, state_of
 from .knobs import Knobs
 from .maxima import with_maxima_of_choices
 from .nest import Nest
-from .normal import why_left_out
 from .peeled import peel
 from .pipeline import pipelined
 from .product import is_batch, product_of, products_for, together

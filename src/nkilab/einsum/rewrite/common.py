@@ -16,7 +16,7 @@ from math import prod
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Index, Kind, Operand, Step, plain
 from ..language.operators import OPERATORS
-from ..plan.defer import names_of, renamed
+from .defer import names_of, renamed
 
 # operands of which every order is compared; times as large as what is small beside it a tensor is
 MOST_OPERANDS, SMALL = 4, 16

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from ..language.additions import Additions
 from ..language.ast import Cascade, Einsum, Iterate
 from ..language.indices import Access, Operand, Scalar
-from ..plan.normal import live
+from .live import live
 from .recurrences import with_scans
 
 # operators that are linear in one operand, if no other one of a sum or difference has what that has

@@ -15,8 +15,8 @@ from math import prod
 
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step
-from ..plan.defer import names_of
 from .batch_order import bound_tensors, is_sum
+from .defer import names_of
 
 # times as many products as a mixture takes, at least, that its numbers take as factors
 LESS = 2

@@ -13,10 +13,10 @@ from dataclasses import replace
 from math import prod
 from types import MappingProxyType
 
+from ...tiles.dtypes import SMALL_INTEGERS
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Operand, Step
-from .context import SMALL_INTEGERS
-from .normal import live
+from .live import live
 
 
 def deferred(cascade: Cascade, types: Mapping[str, str] = MappingProxyType({})) -> Cascade:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Operand, Position, Scalar, Step
 from ..language.operators import OPERATORS
 from ..language.subexpressions import ONE, combined
-from ..rewrite.common import reading
+from .common import reading
 from .defer import names_of, renamed
 
 
