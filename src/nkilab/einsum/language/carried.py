@@ -142,8 +142,7 @@ def _may_meet(
         if not isinstance(index, Affine) or any(isinstance(n, Digit) for n, _ in index.terms):
             return -inf, inf
         own = index.at(sizes)
-        steps = [c * (extent(n, einsum) - 1) for n, c in own.terms]
-        return own.constant + sum(s for s in steps if s < 0), own.constant + sum(s for s in steps if s > 0)
+        return own.ends({n: extent(n, einsum) for n, _ in own.terms})
 
     ends = ([reach(i, einsum) for i in access.indices] for access, einsum in (one, other))
     return all(a[0] <= b[1] and b[0] <= a[1] for a, b in zip(*ends, strict=True))

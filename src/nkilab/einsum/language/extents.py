@@ -201,7 +201,7 @@ def _extents_in(einsums: Sequence[Einsum], variable: str, cascade: Cascade) -> I
 def _reach(index: Affine, cascade: Cascade, einsum: Einsum) -> int:
     """How many elements an index reaches from 0 on; 0 if it begins before, or an extent is not known."""
     try:
-        low, high = bounds(index, {name: _values(name, cascade, einsum) for name, _ in index.terms})
+        low, high = index.ends({name: _values(name, cascade, einsum) for name, _ in index.terms})
     except KeyError:
         return 0
     return high + 1 if low >= 0 else 0
@@ -274,7 +274,7 @@ def _check_bounds(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) 
         if not isinstance(index, Affine):
             continue
         size = cascade.sizes[rank]
-        low, high = bounds(index.at(cascade.sizes), extents)
+        low, high = index.at(cascade.sizes).ends(extents)
         is_padding = may_leave and low == high and any(is_variable(name) for name, _ in index.terms)
         is_outside = high < 0 or low >= size
         if (is_outside and not is_padding) or (not may_leave and (low < 0 or high >= size)):
@@ -305,9 +305,3 @@ def _runs_of_turn(
         values = range(block_extent(Iterate(inner, body), cascade)) if inner else range(1)
         for value in values:
             yield from ((e, {**bound, inner: value} if inner else bound) for e in body)
-
-
-def bounds(index: Affine, extents: Mapping[str, int]) -> tuple[int, int]:
-    """The least and the greatest value of an index whose extents are replaced by numbers."""
-    ends = [sorted((0, c * (extents[n] - 1))) for n, c in index.terms]
-    return index.constant + sum(e[0] for e in ends), index.constant + sum(e[1] for e in ends)

@@ -91,6 +91,11 @@ class Affine:
         constant = self.constant + sum(c * (known[n] or 0) for n, c in self.terms)
         return Affine(tuple((n, c) for n, c in self.terms if known[n] is None), constant)
 
+    def ends(self, extents: Mapping[str, int]) -> tuple[int, int]:
+        """Its least and its greatest value, where every name of it counts from 0 and has an extent."""
+        ends = [sorted((0, c * (extents[n] - 1))) for n, c in self.terms]
+        return self.constant + sum(e[0] for e in ends), self.constant + sum(e[1] for e in ends)
+
     def counted_back(self, extents: Mapping[str, int]) -> Affine:
         """With variables counted the other way round, which have these extents."""
         moved = sum(c * (extents[n] - 1) for n, c in self.terms if n in extents)

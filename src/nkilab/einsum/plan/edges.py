@@ -16,7 +16,6 @@ from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, plain
-from ..language.extents import bounds
 from ..lower.stencil import Stencil
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
@@ -164,7 +163,7 @@ def _zeros(cascade: Cascade, einsum: Einsum, access: Access) -> Zeros:
     zeros = []
     for index, size in zip(access.indices, cascade.shape(access.tensor), strict=True):
         extents = {v: cascade.extent(v, einsum) for v in index.variables}
-        low, high = bounds(index, extents) if isinstance(index, Affine) else (0, size - 1)
+        low, high = index.ends(extents) if isinstance(index, Affine) else (0, size - 1)
         zeros.append((max(-low, 0), max(high - size + 1, 0)))
     return tuple(zeros) if any(map(any, zeros)) else ()
 
@@ -180,7 +179,7 @@ def _bytes_of(
     has_product = is_product(cascade, einsum)
     wide, others = 1, [1]
     for index, (low, high) in zip(access.affine, zeros, strict=True):
-        first, last = bounds(index, {v: cascade.extent(v, einsum) for v in index.variables})
+        first, last = index.ends({v: cascade.extent(v, einsum) for v in index.variables})
         if low or high or not index.plain:
             wide *= last - first + 1
         elif not has_product or index.plain in einsum.reduced:

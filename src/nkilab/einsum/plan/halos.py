@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from ..language.additions import Additions, free_variable
 from ..language.ast import Access, Affine, Cascade, Einsum, Index, Iterate, Scalar, plain
-from ..language.extents import bounds
 from ..lower.stencil import Stencil
 
 
@@ -35,7 +34,7 @@ def _halo(cascade: Cascade, name: str) -> list[tuple[int, int]]:
         if access.gathers:
             return [(0, 0)]
         for axis, (index, size) in enumerate(zip(access.affine, cascade.shape(name), strict=True)):
-            low, high = bounds(index, {v: cascade.extent(v, einsum) for v in index.variables})
+            low, high = index.ends({v: cascade.extent(v, einsum) for v in index.variables})
             before, behind = halo[axis]
             halo[axis] = max(before, -low), max(behind, high + 1 - size)
     return halo

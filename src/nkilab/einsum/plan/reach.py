@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..language.ast import Access, Affine, Einsum, Index
-from ..language.extents import bounds
 from ..tree.expr import Expr, expr
 from .build import Span, whole
 from .context import Context
@@ -34,7 +33,7 @@ def leaving(ctx: Context, access: Access, spans: dict[str, Span]) -> list[Affine
 
     def is_outside(index: Affine, rank: str) -> bool:
         extents = {n: sizes.get(n.upper(), spans[n].most) for n in index.variables}
-        low, high = bounds(index.at(sizes), extents)
+        low, high = index.at(sizes).ends(extents)
         return low < 0 or high >= sizes[rank]
 
     return [i for rank, i in axes if isinstance(i, Affine) and is_outside(i, rank)]

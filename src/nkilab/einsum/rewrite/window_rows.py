@@ -14,7 +14,6 @@ from math import prod
 
 from ..language.additions import Additions, free_variable, reading_others
 from ..language.ast import Access, Affine, Cascade, Einsum, Gather, Kind, Tensor, affine, plain
-from ..language.extents import bounds
 from .batch_order import is_sum
 from .views import viewing
 
@@ -58,7 +57,7 @@ def _between(access: Access, einsum: Einsum, cascade: Cascade) -> dict[int, tupl
         return {}
     for n, index in enumerate(indices):
         extents = {v: cascade.extent(v, einsum) for v in index.variables}
-        low, high = bounds(index.at(cascade.sizes), extents)
+        low, high = index.at(cascade.sizes).ends(extents)
         is_mixed = len({index.coefficient(v) > 0 for v in extents}) > 1
         is_read_again = len(extents) > 1 and (high - low + 1) * 2 <= prod(extents.values())
         is_kept = {*extents} <= {*einsum.output.variables} and not {*extents} & {*plain_ones}
