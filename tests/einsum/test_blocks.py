@@ -32,6 +32,17 @@ def _at(row: np.ndarray, apart: int) -> np.ndarray:
     return np.where((places >= 0) & (places < len(row)), row[places.clip(0, len(row) - 1)], 0.0)
 
 
+def _of_two_blocks() -> np.ndarray:
+    turned = np.ones(9) + 0j
+    for x in X:
+        turned = (0.8 + 1j * SIGNS) * turned + x
+    last = turned.real
+    rows, other = [np.zeros(9)], np.ones(9)
+    for x in X:
+        rows, other = [*rows, 0.5 * rows[-1] + other * last + x], 0.5 * other - 0.1 * rows[-1]
+    return np.array(rows)
+
+
 CASES = {
     "S[0, m] = 0\nS[t+1, m] = S[t, m] + X[t, m]": np.concatenate([np.zeros((1, 9)), X.cumsum(0)]),
     "S[0, m] = X[0, m]\nS[t, m] = max(S[t-1, m], X[t, m])": np.maximum.accumulate(X),
@@ -41,6 +52,12 @@ CASES = {
     "A[0, m] = 1\nB[0, m] = 0\nA[t+1, m] = 0.8 * A[t, m] - G[m] * B[t, m]\n"
     "B[t+1, m] = 0.8 * B[t, m] + G[m] * A[t, m]\nS[t, m] = A[t+1, m] * X[t, m]": X
     * ((0.8 + 1j * SIGNS) ** np.arange(1, 13)[:, None]).real,
+    # the turns of one block read what the last of another left
+    "A[0, m] = 1\nB[0, m] = 0\nA[t+1, m] = 0.8 * A[t, m] - G[m] * B[t, m] + X[t, m]\n"
+    "B[t+1, m] = 0.8 * B[t, m] + G[m] * A[t, m]\nS[0, m] = 0\nC[0, m] = 1\n"
+    "S[t+1, m] = 0.5 * S[t, m] + C[t, m] * A[12, m] + X[t, m]\nC[t+1, m] = 0.5 * C[t, m] - 0.1 * S[t, m]": (
+        _of_two_blocks()
+    ),
     # a wave of which each turn reads the neighbours, also beyond the edges
     "S[0, m] = X[0, m]\nS[t+1, m] = S[t, m] - 0.5 * S[t, m+1] + 0.25 * S[t, m-2] * X[t, m]": _loop(
         [X[0]], lambda rows, n: rows[-1] - 0.5 * _at(rows[-1], 1) + 0.25 * _at(rows[-1], -2) * X[n - 1], 13

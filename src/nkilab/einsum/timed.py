@@ -103,6 +103,7 @@ class Timed:
         if knobs.picks or len(self.plan[1].cascade.einsums) > MOST_PLANNED:
             return self.plan
         self.plans, self.faults, self.late = dict[Knobs, Plan | None](), list[str](), dict[str, Change]()
+        self.timed = set[Knobs]()
         self.begin(set())
         notes, tried = list[str](), list[str]()
         while changes := self.others() or self.postponed():
@@ -140,7 +141,7 @@ class Timed:
                 self.seen.add(what)
             elif self.are_rewrites and trial.after >= trial.before * WORTH_FIRST:
                 self.seen.add(what)
-                self.late[what] = change
+                self.late |= {what: change, f"{what} alone": partial(_instead, other[1].knobs)}
             if trial is not None and what not in self.late:
                 yield trial
             if trial is not None and what not in self.late and trial.after < trial.before * ENOUGH:
@@ -150,14 +151,15 @@ class Timed:
     def compared(self, what: str, other: Plan) -> Trial:
         """Another plan beside the present one."""
         runs, least = run_by(other[0].body), self.price(other[0])
-        is_timed = runs <= self.budget
+        is_timed = other[1].knobs in self.timed or runs <= self.budget
         measure, worth = (self.judged, WORTH) if is_timed else (self.price, WORTH_UNSEEN)
         before = self.known[measure] = self.known[measure] if measure in self.known else measure(self.plan[0])
         if not is_timed or least * WORTH_UNSEEN >= before:
             # what is no faster than its busiest engine need not be timed
             return Trial(what, other, measure, before, least, True, worth)
         after = measure(other[0])
-        self.budget -= runs * (after != before)
+        self.budget -= runs * (after != before and other[1].knobs not in self.timed)
+        self.timed.add(other[1].knobs)
         return Trial(what, other, measure, before, after, False, worth)
 
     def attempt(self, make: Callable[[Option], Result], option: Option) -> Result | None:
@@ -187,9 +189,11 @@ class Timed:
 
     def postponed(self) -> list[tuple[str, Change]]:
         """Rewrites that save little, once all others were tried, however many plans that were."""
-        left, self.late = [*self.late.items()], {}
+        now = self.plan[1].knobs
+        left = {change(now): (what, change) for what, change in reversed(self.late.items())}
+        self.late = {}
         self.planned -= len(left) * len(self.plan[1].cascade.einsums)
-        return left
+        return [*left.values()][::-1]
 
     def regrouped(self, rewrites: Sequence[tuple[str, Change]]) -> Iterator[tuple[str, Change]]:
         """Rewrites after which other steps share most loops."""
@@ -219,6 +223,10 @@ class Timed:
 
 def _in_turn(first: Change, then: Change, knobs: Knobs) -> Knobs:
     return then(first(knobs))
+
+
+def _instead(other: Knobs, _: Knobs) -> Knobs:
+    return other
 
 
 def _others(decision: Decision) -> Iterator[tuple[float, str, Change]]:

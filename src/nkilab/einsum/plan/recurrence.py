@@ -124,8 +124,10 @@ class _Rewriter:
         for step in self.held.steps:
             if step is self.block:
                 steps = [*self.begun(steps), *steps, self.body()]
+            elif isinstance(step, Einsum):
+                steps += self.outside(step)
             else:
-                steps += self.outside(step) if isinstance(step, Einsum) else [step]
+                steps.append(step.with_body(e.reading(self.last) for e in step.body))
         self.added.sizes = {self.block.variable.upper(): self.turns, **self.held.sizes}
         return self.added.applied(tuple(steps))
 
