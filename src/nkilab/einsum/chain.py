@@ -24,6 +24,7 @@ from .rewrite.chunks import is_chunked, is_delta
 from .rewrite.live import live
 from .rewrite.recurrences import with_scans
 from .rewrite.substitution import is_substitution
+from .rewrite.turns_in_parts import are_linear
 
 # operators of one instruction
 TOGETHER = 2
@@ -51,6 +52,8 @@ def blocks_ns(cascade: Cascade, machine: Machine, passes: float) -> tuple[float,
         if (not own and is_solved) or (own and all(is_chunked(e, needed) for e in own)):
             chunked.add(block.variable)
             continue
+        if not own and any(are_linear(b, needed) for b in left):
+            continue  # in parts, with few turns after each other
         if any(e.turning for e in block.body):
             own_names = {e.name for e in block.body}
             rows = next(b for b in distributed.blocks if own_names & {e.name for e in b.body})

@@ -141,7 +141,7 @@ class Timed:
                 self.seen.add(what)
             elif self.are_rewrites and trial.after >= trial.before * WORTH_FIRST:
                 self.seen.add(what)
-                self.late |= {what: change, f"{what} alone": partial(_instead, other[1].knobs)}
+                self.late |= {what: change, f"{what} alone": partial(_instead, trial.plan[1].knobs)}
             if trial is not None and what not in self.late:
                 yield trial
             if trial is not None and what not in self.late and trial.after < trial.before * ENOUGH:

@@ -296,12 +296,13 @@ class Kind(Enum):
     FACTOR = "operands that may be swapped are combined in any order"
     CHOSEN = "what indices choose of a tensor is a tensor"
     PIECE = "a tensor is its pieces, side by side"
+    LINEAR = "what is linear in what it begins with is a sum over all that it begins with"
     PADDED = "beyond a tensor are the zeros of a copy with a border"
 
     @property
     def is_copy(self) -> bool:
         """Whether it has the type of what it is made of; others are computed in float32."""
-        parts = Kind.PART, Kind.PARTS, Kind.PIECE, Kind.FACTOR, Kind.SUM, Kind.EXACT
+        parts = Kind.PART, Kind.PARTS, Kind.PIECE, Kind.FACTOR, Kind.SUM, Kind.EXACT, Kind.LINEAR
         return self not in (*parts, Kind.NOW, Kind.NEXT, Kind.DIAGONAL, Kind.LARGEST)
 
 

@@ -42,9 +42,8 @@ class State:
 
 def without_turns(cascade: Cascade) -> Cascade:
     """The cascade with the tensors of its iterate blocks as one turn sees them."""
-    for step in cascade.steps:
-        if isinstance(step, Iterate):
-            cascade = _rewritten(cascade, step)
+    for number in range(len(cascade.blocks)):
+        cascade = _rewritten(cascade, cascade.blocks[number])
     return cascade
 
 

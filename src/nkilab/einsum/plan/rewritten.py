@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ...machine import Machine
-from ..language.ast import Cascade
+from ..language.ast import Cascade, Kind
 from ..rewrite.bands import with_bands
 from ..rewrite.batch_order import (
     with_batches_first,
@@ -33,6 +33,7 @@ from ..rewrite.repeated import with_repeated_operands
 from ..rewrite.scan_parts import scans_of_few_rows, with_scans_in_parts
 from ..rewrite.splits import with_chosen_columns, with_columns, with_split_ranks
 from ..rewrite.substitution import with_substitutions
+from ..rewrite.turns_in_parts import are_linear, with_turns_in_parts
 from ..rewrite.views import (
     with_matrices,
     with_matrices_before_products,
@@ -82,6 +83,15 @@ def _of_pairs(
     return cascade if other is paired else other
 
 
+def _in_parts_of_turns(cascade: Cascade, partitions: int) -> Cascade:
+    """Blocks of linear turns in parts, their lanes in columns."""
+    if not any(are_linear(block, cascade) for block in cascade.blocks):
+        return cascade
+    columns = with_columns(cascade, partitions)
+    parts = with_turns_in_parts(columns, partitions)
+    return cascade if parts is columns else parts
+
+
 def _packed(cascade: Cascade, partitions: int) -> Cascade:
     """Small products packed, those of parts that indices name too."""
     parts = with_split_ranks(live(cascade)[0])
@@ -117,6 +127,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "products between products as matrices": with_matrices_between,
     "ranks that windows keep apart as one behind them": with_views,
     "lanes of a block in columns": with_columns,
+    "turns of linear blocks in parts": _with_operands(_in_parts_of_turns),
     "small operands of large products first": lambda cascade, _: with_small_parts(cascade),
 }
 # those of products of two tensors
@@ -159,4 +170,6 @@ def beyond_decays(before: Cascade, after: Cascade, partitions: int) -> list[str]
             risks.append(f"{factor}; results are right where its products over a chunk are within float32")
         elif scan in few:
             risks.append(f"{factor}, so that few rows are no parts for all lanes; limit it by min and max")
-    return risks
+    parted = dict.fromkeys(d.origin for d in after.derived.values() if d.kind is Kind.LINEAR)
+    within = "turns in parts; results are right where what becomes of 1 in a part is within float32"
+    return [*risks, *([f"{', '.join(parted)}: {within}"] if parted else [])]

@@ -195,6 +195,9 @@ class Lowering:
         self.homes.bar(group)
         ctx.loops = [(v, -(-e // b)) for v, e, b in loops]
         ctx.blocks = {v: b for v, _, b in loops}
+        outside = [
+            s for e in group.einsums for s in ctx.storages.get(e.name, ()) if "chip" in ctx.homes[e.name]
+        ]
         with self.opened(group, loops, is_sequential=bool(totals)) as outer:
             for block in (s for s in group.steps if isinstance(s, Iterate)):
                 self.prepare(block, outer)
@@ -206,9 +209,10 @@ class Lowering:
             ctx.ended.pop(0)()
         self.tell(group, loops)
         self.homes.release(group, later)
-        # tiles that lay in the loops are gone, and what lies in HBM lies outside of them
+        # tiles that lay in the loops are gone; what lies in HBM, or lay there before, lies outside of them
         for tensor in set() if is_trivial else {e.name for e in group.einsums} - ctx.resident:
-            ctx.storages[tensor] = [s for s in ctx.storages.get(tensor, ()) if s.is_hbm]
+            every = ctx.storages.get(tensor, ())
+            ctx.storages[tensor] = [s for s in every if s.is_hbm or any(s is o for o in outside)]
             for hbm in ctx.storages[tensor]:
                 hbm.depth = 0
 
