@@ -33,10 +33,10 @@ def _at(row: np.ndarray, apart: int) -> np.ndarray:
 
 
 def _of_two_blocks() -> np.ndarray:
-    turned = np.ones(9) + 0j
+    state = np.ones(9) + 0j
     for x in X:
-        turned = (0.8 + 1j * SIGNS) * turned + x
-    last = turned.real
+        state = (0.8 + 1j * SIGNS) * state + x
+    last = state.real
     rows, other = [np.zeros(9)], np.ones(9)
     for x in X:
         rows, other = [*rows, 0.5 * rows[-1] + other * last + x], 0.5 * other - 0.1 * rows[-1]

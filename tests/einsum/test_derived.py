@@ -30,6 +30,7 @@ from nkilab.einsum.rewrite.pieces import with_pieces
 from nkilab.einsum.rewrite.recurrences import with_scans
 from nkilab.einsum.rewrite.repeated import with_repeated_operands
 from nkilab.einsum.rewrite.scan_parts import with_scans_in_parts
+from nkilab.einsum.rewrite.turns_in_parts import with_turns_in_parts
 from nkilab.einsum.rewrite.views import with_matrices_between, with_views
 from nkilab.einsum.rewrite.window_rows import with_overlapping_rows, with_windows_as_rows
 from nkilab.machine import MACHINES
@@ -110,6 +111,11 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
     Kind.STATE: (lambda c: with_scans_in_parts(live(with_scans(c)[0])[0], 2),
                  cascade_of("X: T, Y: T1", ["Y[0] = const(2)", ("t", ["Y[t+1] = Y[t] . X[t] ;; M add"])], "Y",
                             {"T": 67, "T1": 68})),
+    Kind.LINEAR: (lambda c: with_turns_in_parts(c, 2),
+                  cascade_of("X: T N, Y: T1 N, B: T1 N", ["Y[0, n] = const(2)", "B[0, n] = const(1)",
+                             ("t", ["Y[t+1, n] = B[t, n] . X[t, n] ;; M add",
+                                    "B[t+1, n] = Y[t, n] . X[t, n] ;; M mul"])], "Y",
+                             {"T": 67, "T1": 68, "N": 3})),
     Kind.NOW: (without_turns, HISTORY),
     Kind.NEXT: (without_turns, SWAPPED),
     Kind.SUM: (deferred, cascade_of("S: M P, R: P, A: M P, V: M F, Z: P F",

@@ -83,18 +83,18 @@ def _linear(block: Iterate, cascade: Cascade) -> _Turns | None:
     except NoRecurrenceError:
         return None
     states = dict.fromkeys(a.tensor for a, turns in apart.items() if turns)
-    found, known = list[Einsum](), set(states)
+    body, known = list[Einsum](), set(states)
     for einsum in block.body:
-        held = [o for o in einsum.operands if isinstance(o, Access) and o.tensor in known]
-        if not _is_linear(einsum, held) or not all(_is_own(a, block, places, found) for a in held):
+        dependent = [o for o in einsum.operands if isinstance(o, Access) and o.tensor in known]
+        if not _is_linear(einsum, dependent) or not all(_is_own(a, block, places, body) for a in dependent):
             return None
-        found += [einsum] if held or einsum.name in states else []
-        known |= {einsum.name} if held else set()
-    names = {e.name for e in found}
-    others = (o for e in found for o in e.operands if e.map_op == "multiply")
+        body += [einsum] if dependent or einsum.name in states else []
+        known |= {einsum.name} if dependent else set()
+    names = {e.name for e in body}
+    others = (o for e in body for o in e.operands if e.map_op == "multiply")
     factors = {v for o in others if not (isinstance(o, Access) and o.tensor in names) for v in o.variables}
-    sizes = [prod(cascade.extent(v, e) for v in e.output.variables) // number for e in found]
-    free = tuple(e for e in block.body if e not in found)
+    sizes = [prod(cascade.extent(v, e) for v in e.output.variables) // number for e in body]
+    free = tuple(e for e in block.body if e not in body)
     is_free = not any(a.tensor in places.axes and apart[a] for e in free for a in e.accesses)
     if (
         not 1 < len(states) <= MOST_STATES
@@ -102,7 +102,7 @@ def _linear(block: Iterate, cascade: Cascade) -> _Turns | None:
         or not _are_set_before(states, block, places, cascade)
     ):
         return None
-    return _Turns(block, places, free, tuple(found), tuple(states), frozenset(factors), max(sizes), number)
+    return _Turns(block, places, free, tuple(body), tuple(states), frozenset(factors), max(sizes), number)
 
 
 def _are_set_before(states: Iterable[str], block: Iterate, places: Places, cascade: Cascade) -> bool:
@@ -117,9 +117,9 @@ def _are_set_before(states: Iterable[str], block: Iterate, places: Places, casca
     return True
 
 
-def _is_linear(einsum: Einsum, held: list[Access]) -> bool:
+def _is_linear(einsum: Einsum, dependent: list[Access]) -> bool:
     """Whether an Einsum is linear in some of its operands together."""
-    return not held or einsum.map_op in SUMS or (einsum.map_op == "multiply" and len(held) == 1)
+    return not dependent or einsum.map_op in SUMS or (einsum.map_op == "multiply" and len(dependent) == 1)
 
 
 def _is_own(access: Access, block: Iterate, places: Places, before: list[Einsum]) -> bool:
