@@ -11,12 +11,11 @@ from nkilab.einsum.language.additions import Additions
 from nkilab.einsum.language.ast import Cascade, Iterate, Kind, Tensor, declared
 from nkilab.einsum.language.expressions import read_einsum
 from nkilab.einsum.language.extents import sized
-from nkilab.einsum.plan.edges import with_edges
+from nkilab.einsum.plan.edges import turned_once, with_edges
 from nkilab.einsum.plan.forwards import with_forward_indices
 from nkilab.einsum.plan.knobs import RULES
 from nkilab.einsum.plan.normal import normal
 from nkilab.einsum.plan.recurrence import without_turns
-from nkilab.einsum.plan.turned import turned_once
 from nkilab.einsum.reference import evaluate
 from nkilab.einsum.rewrite.batch_order import with_batches_first
 from nkilab.einsum.rewrite.common import with_small_parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from types import CodeType
 
 from msgspec import Struct, field
@@ -19,22 +19,31 @@ METHODS = {
 # members of tensors, which are those of others that are alike, and of index grids
 MEMBERS = {"dtype", "ndim", "p", "shape", "size", "strides", "x", "y"}
 RANGES = ("affine_range", "range", "sequential_range", "static_range")
-STATEMENTS = (ast.Assign, ast.AugAssign, ast.Expr, ast.For, ast.If, ast.Pass, ast.Return)
-EXPRESSIONS = (
-    ast.Attribute, ast.BinOp, ast.BoolOp, ast.Call, ast.Compare, ast.Constant, ast.FormattedValue,
-    ast.GeneratorExp, ast.IfExp, ast.JoinedStr, ast.List, ast.ListComp, ast.Name, ast.Slice, ast.Subscript,
-    ast.Tuple, ast.UnaryOp,
-)  # fmt: skip
-PARTS = (
-    ast.arg, ast.arguments, ast.boolop, ast.cmpop, ast.comprehension, ast.expr_context, ast.keyword,
-    ast.operator, ast.unaryop,
-)  # fmt: skip
+# kinds of nodes of which nothing is asked, and all that are known
+PARTS = (ast.boolop, ast.cmpop, ast.expr_context, ast.operator, ast.unaryop)
+PLAIN = {
+    *(kind for part in PARTS for kind in part.__subclasses__()), ast.BinOp, ast.BoolOp, ast.Constant,
+    ast.Expr, ast.FormattedValue, ast.GeneratorExp, ast.If, ast.IfExp, ast.JoinedStr, ast.List, ast.ListComp,
+    ast.Pass, ast.Slice, ast.Subscript, ast.Tuple, ast.UnaryOp, ast.arg, ast.arguments, ast.comprehension,
+    ast.keyword,
+}  # fmt: skip
+KINDS = {
+    *PLAIN,
+    ast.Assign,
+    ast.Attribute,
+    ast.AugAssign,
+    ast.Call,
+    ast.Compare,
+    ast.For,
+    ast.Name,
+    ast.Return,
+}
 # what makes it unclear which statements of a function follow each other, or what its names are
-UNCLEAR = (
+UNCLEAR = {
     ast.AsyncFor, ast.AsyncFunctionDef, ast.AsyncWith, ast.Await, ast.Break, ast.ClassDef, ast.Continue,
     ast.Delete, ast.FunctionDef, ast.Global, ast.Lambda, ast.Match, ast.NamedExpr, ast.Nonlocal, ast.Try,
     ast.TryStar, ast.While, ast.With, ast.Yield, ast.YieldFrom,
-)  # fmt: skip
+}  # fmt: skip
 
 
 class Text(Struct, frozen=True):
@@ -45,6 +54,10 @@ class Text(Struct, frozen=True):
     sets_items: bool  # whether they set items of variables, or add to these in place
     added_to: frozenset[str] = frozenset()  # variables that every iteration adds to
     begins_apart: bool = False  # whether the index is compared with a number, as only the first is 0
+
+
+# what is read before it is written, and what is written whatever was there
+Effect = tuple[set[str], set[str]]
 
 
 class Function(Struct):
@@ -61,7 +74,7 @@ def function_of(code: CodeType) -> Function | None:
     if known is None or known[1] != code:
         return None
     node = known[0]
-    if any(isinstance(part, UNCLEAR) for part in nodes_of(node) if part is not node):
+    if not UNCLEAR.isdisjoint(type(part) for part in nodes_of(node) if part is not node):
         return None
     return _Reader(code).read(node)
 
@@ -72,7 +85,7 @@ def functions_of(filename: str) -> dict[tuple[str, int], tuple[ast.FunctionDef, 
     tree, codes = read_file(filename)
     known = {(c.co_name, c.co_firstlineno): c for c in codes}
     functions = {}
-    for node in ast.walk(tree):
+    for node in (n for statement in tree.body for n in nodes_of(statement)):
         if not isinstance(node, ast.FunctionDef):
             continue
         first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
@@ -82,13 +95,13 @@ def functions_of(filename: str) -> dict[tuple[str, int], tuple[ast.FunctionDef, 
 
 
 @lru_cache(maxsize=64)
-def read_file(filename: str) -> tuple[ast.Module, frozenset[CodeType]]:
-    """The tree of a file and all code in it; of none that is at hand and Python's."""
+def read_file(filename: str) -> tuple[ast.Module, tuple[CodeType, ...]]:
+    """The tree of a file and all code in it, the module's first; of none that is at hand and Python's."""
     try:
         tree = ast.parse("".join(linecache.getlines(filename)))
-        return tree, frozenset(codes_of(compile(tree, filename, "exec", dont_inherit=True)))
+        return tree, (*codes_of(compile(tree, filename, "exec", dont_inherit=True)),)
     except (SyntaxError, ValueError):
-        return ast.Module([], []), frozenset()
+        return ast.Module([], []), ()
 
 
 @lru_cache(maxsize=8192)
@@ -118,62 +131,72 @@ class _Reader:
 
     def __init__(self, code: CodeType) -> None:
         self.own = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
-        self.function = Function()
-        # a loop within another one is read several times
-        self.read_by, self.text_in = cache(_read), cache(self.text_of)
-        self.written_by, self.assigned_by = cache(_written), cache(partial(_written, is_assigned=True))
+        self.function, self.names = Function(), set[str]()
+        self.effect_of = cache(self.effect)
 
     def read(self, node: ast.FunctionDef) -> Function:
         body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-        self.before(body, set())
+        self.names = {n.id for statement in body for n in nodes_of(statement) if isinstance(n, ast.Name)}
+        self.go_through(body, set())
         if not node.args.vararg and not node.args.kwarg:
             self.function.whole = self.text_of(*body, may_return=True)
         return self.function
 
-    def before(self, body: Sequence[ast.stmt], live: set[str]) -> set[str]:
-        """The variables that are read after a place before they are written, from those alive at the end."""
-        for statement in reversed(body):
-            live = self.over(statement, live)
-        return live
+    def effect_on(self, body: Sequence[ast.stmt]) -> Effect:
+        """Of statements in order."""
+        reads, writes = set[str](), set[str]()
+        for own_reads, own_writes in map(self.effect_of, reversed(body)):
+            reads, writes = own_reads | (reads - own_writes), writes | own_writes
+        return reads, writes
 
-    def over(self, node: ast.stmt, live: set[str]) -> set[str]:
+    def effect(self, node: ast.stmt) -> Effect:
+        """Of one statement."""
         match node:
             case ast.For():
-                return self.over_loop(node, live)
+                return self.handed_on(node) | _read(node.iter), set()
             case ast.If():
-                return self.before(node.body, live) | self.before(node.orelse, live) | self.read_by(node.test)
+                (reads, writes), (others, also) = self.effect_on(node.body), self.effect_on(node.orelse)
+                return reads | others | _read(node.test), writes & also
             case ast.Return():
-                return self.read_by(node)
+                return _read(node), self.names
             case ast.Assign() if all(isinstance(t, ast.Name | ast.Tuple) for t in node.targets):
-                return (live - self.written_by(*node.targets)) | self.read_by(node.value)
-            case _:
-                # what is written here may be alive before, too
-                return live | self.read_by(node) | self.written_by(node)
+                return _read(node.value), _written(*node.targets)
+        # what is written here may be alive before, too
+        return _read(node) | _written(node), set()
 
-    def over_loop(self, node: ast.For, live: set[str]) -> set[str]:
-        target = self.written_by(node.target)
-        head = set(live) | (self.before(node.orelse, live) if node.orelse else set())
-        while True:
-            wider = head | (self.before(node.body, head) - target)
-            if wider == head:
-                break
-            head = wider
-        carried = head & (self.written_by(*node.body) | target)
-        added_to = carried - target - self.assigned_by(*node.body)
+    def handed_on(self, node: ast.For) -> set[str]:
+        """What iterations read before they write it, and what is read behind the last of them."""
+        return self.effect_on(node.body)[0] - _written(node.target) | self.effect_on(node.orelse)[0]
+
+    def go_through(self, body: Sequence[ast.stmt], live: set[str]) -> None:
+        """Note the loops of a body that qualify, given the variables that are alive behind it."""
+        for statement in reversed(body):
+            if isinstance(statement, ast.For):
+                self.go_through(statement.orelse, live)
+                live = live | self.handed_on(statement)
+                self.note(statement, live)
+                self.go_through(statement.body, live)
+            elif isinstance(statement, ast.If):
+                self.go_through(statement.body, live)
+                self.go_through(statement.orelse, live)
+            reads, writes = self.effect_of(statement)
+            live = reads | (live - writes)
+
+    def note(self, node: ast.For, head: set[str]) -> None:
+        """Note a loop if it qualifies, given the variables that are alive where an iteration begins."""
+        target = _written(node.target)
+        carried = head & (_written(*node.body) | target)
+        added_to = carried - target - _written(*node.body, is_assigned=True)
         text, run = None, node.iter
         is_plain = carried == added_to and not node.orelse
         if is_plain and isinstance(node.target, ast.Name) and _is_range(run):
-            text = self.text_in(*node.body, may_return=False)
+            text = self.text_of(*node.body, may_return=False)
             is_apart = any(_is_asked(n, node.target.id) for s in node.body for n in nodes_of(s))
             text = text and replace(text, added_to=frozenset(added_to), begins_apart=is_apart)
         for part in (node, run):
             # versions of Python differ in the place of the step that asks for the first iteration
             place = (part.lineno, part.end_lineno, part.col_offset, part.end_col_offset)
-            # a loop within another one is read until nothing changes: the last time counts
-            self.function.loops.pop(place, None)
-            if text is not None:
-                self.function.loops[place] = text
-        return head | self.read_by(run)
+            self.function.loops |= {} if text is None else {place: text}
 
     def text_of(self, *body: ast.stmt, may_return: bool) -> Text | None:
         """What statements use; None if one is of no known kind."""
@@ -184,7 +207,7 @@ class _Reader:
         for node in nodes:
             if isinstance(node, ast.comprehension):
                 inner |= _written(node.target)
-        for node in nodes:
+        for node in (n for n in nodes if type(n) not in PLAIN):
             match node:
                 case ast.Return() if not may_return:
                     return None
@@ -204,11 +227,7 @@ class _Reader:
                     names.add(node.id)
                 case ast.Name():
                     outer.add((node.id,))
-                case ast.stmt() if not isinstance(node, STATEMENTS):
-                    return None
-                case ast.expr() if not isinstance(node, EXPRESSIONS):
-                    return None
-                case ast.AST() if not isinstance(node, (*STATEMENTS, *EXPRESSIONS, *PARTS)):
+                case _ if type(node) not in KINDS:
                     return None
         outer = self.with_members(nodes, outer)
         sets_items = any(

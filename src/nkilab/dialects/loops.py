@@ -119,11 +119,12 @@ def plan_of(session: Session, repeats: Repeats, frame: FrameType, count: int) ->
         raise TraceAgain
     if name in repeats.refused or not repeats.pays(name, count):
         return None
-    shared = shared_by(frame)
-    if shared is None:
+    text = text_at(frame)
+    shared = None if text is None else shared_by(frame, text)
+    if text is None or shared is None:
         repeats.refused.add(name)
         return None
-    if (text := text_at(frame)) is not None and text.begins_apart:
+    if text.begins_apart:
         repeats.late.add(name)
     repeats.takes_evenly = takes_evenly
     return Plan(session, repeats, name, shared_tiles(shared))

@@ -60,15 +60,20 @@ NUMBERS = (int, float, str, bool, type(None))
 
 def text_at(frame: FrameType) -> Text | None:
     """What the loop that begins in a frame uses; None if it has statements of other kinds than are known."""
-    place = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
     function = function_of(frame.f_code)
-    return None if function is None else function.loops.get(tuple(place))
+    return None if function is None else function.loops.get(_place_of(frame.f_code, frame.f_lasti))
 
 
-def shared_by(frame: FrameType) -> list[Storage] | None:
+@lru_cache(maxsize=4096)
+def _place_of(code: CodeType, step: int) -> tuple[int | None, ...]:
+    """Where a step of a function stands in its file."""
+    return next(islice(code.co_positions(), step // 2, None))
+
+
+def shared_by(frame: FrameType, text: Text) -> list[Storage] | None:
     """What the iterations of the loop that begins in a frame share of tiles; None if it does not qualify."""
-    text, called = text_at(frame), set[CodeType]()
-    if text is None or not _are_harmless(text.outer, frame.f_globals, frame.f_builtins, called):
+    called = set[CodeType]()
+    if not _are_harmless(text.outer, frame.f_globals, frame.f_builtins, called):
         return None
     local_names = frame.f_locals
     storages: list[Storage] = []
@@ -113,7 +118,7 @@ def takes_evenly(frame: FrameType, index: Affine) -> bool:
 
     The list is a variable of the frame or in one, and a slice has as many in every iteration.
     """
-    place = tuple(next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None)))
+    place = _place_of(frame.f_code, frame.f_lasti)
     base, is_slice = _subscripts(frame.f_code).get(place, (None, False))
     tiles = None if base is None else _object_named(base, frame.f_locals)
     repeats = next(iter(index.terms)).repeats

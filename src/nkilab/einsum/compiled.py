@@ -15,6 +15,7 @@ import numpy as np
 from ..api import Estimate, estimate, simulate
 from ..api import spec as array_spec
 from ..argument_checks import whole
+from ..dialects.loop_text import read_file
 from ..errors import UsageError
 from ..hook import activate
 from ..machine import Machine, machine_named
@@ -290,6 +291,8 @@ def module_of(source: str, name: str) -> ModuleType:
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     module = ModuleType(name)
     module.__file__ = filename
+    # parsed once, for Python and for whoever looks for loops in it
+    (code, *_) = read_file(filename)[1] or [compile(source, filename, "exec", dont_inherit=True)]
     with activate():
-        exec(compile(source, filename, "exec", dont_inherit=True), module.__dict__)
+        exec(code, module.__dict__)
     return module

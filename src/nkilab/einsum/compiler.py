@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from numbers import Real
 from typing import Any
 
@@ -271,12 +271,7 @@ def _lowered(
     """The kernel of a cascade without a mapping, by the rules."""
     name, title = spec.kernel_name, title_of(cascade)
     kernel = CompiledEinsum(spec, cascade, name, dialect, machine.name, types, "")
-    known_proofs = dict[int, tuple[Kernel, tuple[str, ...]]]()  # by the identity of trees
-
-    def proofs_of(tree: Kernel) -> tuple[str, ...]:
-        if id(tree) not in known_proofs:
-            known_proofs[id(tree)] = tree, proved(tree, cascade, machine)
-        return known_proofs[id(tree)][1]
+    proofs_of = cache(partial(proved, cascade=cascade, machine=machine))
 
     def compiled(plan: Plan, told: Sequence[str]) -> CompiledEinsum:
         tree, ctx = plan
@@ -292,6 +287,7 @@ def _lowered(
             known[own.source] = own.estimate.latency_us
         return known[own.source]
 
+    @cache
     def price(tree: Kernel) -> float:
         return max(plans.hardware.total(tree.body).values()) / 1000.0
 

@@ -98,27 +98,35 @@ class Timed:
         self.built, self.latency, self.price, self.proved = built, latency, price, proved
 
     def best(self, knobs: Knobs) -> Plan:
-        """The plan of choices, or the fastest that is found from there on."""
-        self.plan = self.built(knobs)
-        if knobs.picks or len(self.plan[1].cascade.einsums) > MOST_PLANNED:
-            return self.plan
+        """The plan of choices, or the fastest that is found from there on and proved."""
+        first = self.built(knobs)
+        if knobs.picks or len(first[1].cascade.einsums) > MOST_PLANNED:
+            return first
+        self.climb(first, is_each_proved=False)
+        if self.plan is not first and self.attempt(self.proved, self.plan[0]) is None:
+            # rare: some step on the way is not proved, so that the way is gone again, each step proved
+            self.climb(first, is_each_proved=True)
+        self.plan[1].choices.extend(self.notes)
+        self.plan[1].tried.extend((*self.tried, *self.faults))
+        return self.plan
+
+    def climb(self, first: Plan, is_each_proved: bool) -> None:
+        """Go from a plan to faster ones, as long as changes give any."""
+        self.plan, self.notes, self.tried = first, list[str](), list[str]()
         self.plans, self.faults, self.late = dict[Knobs, Plan | None](), list[str](), dict[str, Change]()
         self.timed = set[Knobs]()
         self.begin(set())
-        notes, tried = list[str](), list[str]()
         while changes := self.others() or self.postponed():
             trials = [*self.trials(changes)]
-            tried += [t.told for t in trials]
+            self.tried += [t.told for t in trials]
             better = sorted((t for t in trials if t.is_better), key=lambda t: t.after)
-            best = next((t for t in better if self.attempt(self.proved, t.plan[0]) is not None), None)
+            is_good = (self.attempt(self.proved, t.plan[0]) is not None for t in better)
+            best = next((t for t in better if not is_each_proved or next(is_good)), None)
             # with another plan come other decisions, and what else was better may be still
             self.seen |= {t.what for t in better[: better.index(best) + 1 if best else None]}
             if best is not None:
-                notes.append(best.reason)
+                self.notes.append(best.reason)
                 self.take(best)
-        self.plan[1].choices.extend(notes)
-        self.plan[1].tried.extend((*tried, *self.faults))
-        return self.plan
 
     def begin(self, seen: set[str]) -> None:
         """Begin to compare the plan with others."""
@@ -141,7 +149,7 @@ class Timed:
                 self.seen.add(what)
             elif self.are_rewrites and trial.after >= trial.before * WORTH_FIRST:
                 self.seen.add(what)
-                self.late |= {what: change, f"{what} alone": partial(_instead, trial.plan[1].knobs)}
+                self.late |= {what: change, f"{what} alone": partial(replace, **vars(trial.plan[1].knobs))}
             if trial is not None and what not in self.late:
                 yield trial
             if trial is not None and what not in self.late and trial.after < trial.before * ENOUGH:
@@ -223,10 +231,6 @@ class Timed:
 
 def _in_turn(first: Change, then: Change, knobs: Knobs) -> Knobs:
     return then(first(knobs))
-
-
-def _instead(other: Knobs, _: Knobs) -> Knobs:
-    return other
 
 
 def _others(decision: Decision) -> Iterator[tuple[float, str, Change]]:

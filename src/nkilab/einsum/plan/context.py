@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -15,7 +16,7 @@ from ..tree import nodes
 from ..tree.along import strides
 from ..tree.expr import ZERO, Expr
 from ..tree.nodes import HBM, PSUM, SBUF, Buffer, Cut, Kernel, View, all_of
-from .build import Builder, Span, whole
+from .build import Builder, Span, UnreachableError, whole
 from .given import NOTHING, Given, Made
 from .knobs import RULES, Decision, Knobs, Option, Picker
 from .storage import Storage, in_hbm, tile_shape
@@ -39,6 +40,18 @@ class PlanError(AssertionError):
     def __init__(self, error: Exception, decisions: Sequence[Decision]) -> None:
         super().__init__(reason(error))
         self.decisions = tuple(decisions)
+
+
+@contextmanager
+def as_plan_errors(ctx: Context) -> Iterator[None]:
+    """Raise a PlanError where a choice leads to where no nest goes on, or to what the chip lacks."""
+    try:
+        yield
+    except Exception as error:
+        is_users = isinstance(error, SpecError | UnsupportedError | MemoryError)
+        if is_users and not isinstance(error, UnreachableError):
+            raise
+        raise PlanError(error, ctx.decisions) from error
 
 
 def is_fault(error: Exception) -> bool:
@@ -101,6 +114,12 @@ class Context:
         self.lanes, self.bank_bytes = (int(self.machine[n]) for n in ("partitions", "psum_bank_bytes"))
         self.bank = min(self.bank_bytes // 4, int(self.machine["moving_free_max"]))
         self.indexing = {tensor for tensor, _ in self.cascade.index_ranks}
+
+    def beside(self, knobs: Knobs) -> Context:
+        """The same plan as far as it is, to go on with by itself."""
+        own = replace(self, build=copy(self.build), knobs=knobs, tried=[])
+        own.build.taken, own.decisions, own.choices = {*self.build.taken}, [*self.decisions], [*self.choices]
+        return own
 
     def may_turn(self, buffer: Buffer) -> bool:
         """Whether TensorE moves what a tensor holds exactly: of integers of 32 bits, indices alone."""

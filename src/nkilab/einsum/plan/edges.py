@@ -1,4 +1,4 @@
-"""Tensors that are read beyond their edges: copied once, with zeros around them.
+"""Copies that are made once: of what is read beyond edges, with zeros around it; of what turns transpose.
 
 Where the tile of an input fits on chip whole, its zeros are made there (`stage.py`). Where it does not, loops
 choose what comes on chip, and whether that lies inside of the tensor differs from turn to turn; a result may
@@ -14,20 +14,24 @@ from math import prod
 
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
-from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Step, plain
+from ..language.additions import Additions, free_variable
+from ..language.ast import Access, Affine, Cascade, Einsum, Index, Iterate, Kind, Scalar, block_extent, plain
 from ..lower.stencil import Stencil
+from ..rewrite.batch_order import copied, reordered
 from ..tree import nodes
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Buffer, Cut, View
 from .build import Span
 from .context import Context
 from .knobs import Knobs
+from .stage import READ_AGAIN
 
 # part of the room on chip that a whole operand may take: of a product; of other nests, which have more tiles
 OF_PRODUCT, OF_NEST = 0.8, 0.4
 # elements per partition of a tile that is copied
 MOST_COPIED = 4096
+# turns from which a transposed copy of a matrix is worth making
+FEWEST_TURNS = 8
 
 # positions before the first and behind the last, per axis; () where all lie inside
 Zeros = tuple[tuple[int, int], ...]
@@ -103,7 +107,7 @@ class _Edging:
 
     def cascade(self) -> Cascade:
         """The cascade with the copies, each before the first step that reads it."""
-        steps: list[Step] = []
+        steps = list[Einsum | Iterate]()
         for step in self.given.steps:
             own = {e.name for e in step.body}
             steps += self.new_copies(step.body, own if isinstance(step, Iterate) else set())
@@ -351,3 +355,103 @@ class EdgedCopy:
         place = held.index(self.part)
         order = (place, *(n for n in range(len(held)) if n != place)) if place else ()
         return View(buffer, index, order=order)
+
+
+def with_halos(cascade: Cascade, stencils: Sequence[Stencil], lanes: int) -> Cascade:
+    """The cascade with zeros around states of blocks, but for long ones and those that stencils keep."""
+    apart = {t for s in stencils for t in s.tensors} | {*cascade.outputs, *cascade.views}
+    states = [(n, e.name) for n, b in enumerate(cascade.blocks) for e in b.body]
+    for number, name in dict.fromkeys(state for state in states if state[1] not in apart):
+        halo, block = _halo(cascade, name), cascade.blocks[number]
+        is_short = all(
+            size <= lanes for size, own in zip(cascade.shape(name), halo, strict=False) if any(own)
+        )
+        if is_short and any(map(any, halo)) and name in {t for e in block.body for t in e.reads}:
+            cascade = _widened(cascade, block, name, halo)
+    return cascade
+
+
+def _halo(cascade: Cascade, name: str) -> list[tuple[int, int]]:
+    """How far every axis of a tensor is read before its first element, and behind its last one."""
+    halo = [(0, 0)] * len(cascade.shape(name))
+    for einsum, access in ((e, a) for e in cascade.einsums for a in e.every_access if a.tensor == name):
+        if access.gathers:
+            return [(0, 0)]
+        for axis, (index, size) in enumerate(zip(access.affine, cascade.shape(name), strict=True)):
+            low, high = index.ends({v: cascade.extent(v, einsum) for v in index.variables})
+            before, behind = halo[axis]
+            halo[axis] = max(before, -low), max(behind, high + 1 - size)
+    return halo
+
+
+def _widened(cascade: Cascade, block: Iterate, name: str, halo: Sequence[tuple[int, int]]) -> Cascade:
+    """The cascade with a state that has a halo, of zeros before the block."""
+    added, tensor = Additions(cascade), cascade.tensors[name]
+    extents = {(v, cascade.extent(v, e)) for e in cascade.einsums for v in e.variables}
+    sizes = {v.upper(): size for v, size in extents if v.upper() not in cascade.sizes}
+    if len({v for v, _ in extents}) < len(extents):
+        return cascade
+    pairs = zip(tensor.ranks, cascade.shape(name), halo, strict=True)
+    ranks = [added.rank(f"{r}_HALO", size + sum(own)) if any(own) else r for r, size, own in pairs]
+    added.tensors[name] = replace(tensor, ranks=tuple(ranks))
+
+    def moved(access: Access) -> Access:
+        if access.tensor != name:
+            return access
+        return replace(
+            access, indices=tuple(_later(i, low) for i, (low, _) in zip(access.indices, halo, strict=True))
+        )
+
+    steps = [
+        s.with_body(replace(e.reading(moved), output=moved(e.output)) for e in s.body) for s in cascade.steps
+    ]
+    # variables keep the extents that the narrower axes told
+    added.sizes = {**sizes, **added.sizes}
+    every = [free_variable(f"{rank.lower()}_all", cascade) for rank in ranks]
+    added.sizes |= {v.upper(): added.sizes[rank] for v, rank in zip(every, ranks, strict=True)}
+    zeros = Einsum(Access(name, plain(every)), (Scalar(),), place=block.place)
+    place, again = cascade.steps.index(block), list[Einsum]()
+    axes = enumerate(zip(cascade.shape(name), halo, strict=True))
+    sides = ((n, at, count) for n, (size, (low, high)) in axes
+             for at, count in ((0, low), (size + low, high)) if count)  # fmt: skip
+    for axis, start, count in sides:
+        part = Affine(((added.rank("HALO", count).lower(), 1),), start)
+        indices = (*zeros.output.indices[:axis], part, *zeros.output.indices[axis + 1 :])
+        again.append(replace(zeros, output=replace(zeros.output, indices=indices)))
+    steps[place] = block.with_body([*steps[place].body, *again])
+    return added.applied((zeros, *steps))
+
+
+def _later(index: Index, by: int) -> Index:
+    return replace(index, constant=index.constant + by) if isinstance(index, Affine) else index
+
+
+def turned_once(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> Cascade:
+    """The cascade with a transposed copy of each large matrix that turns multiply with a vector."""
+    blocks = [b for b in cascade.blocks if block_extent(b, cascade) >= FEWEST_TURNS]
+    tensors = {a.tensor for b in blocks for e in b.body for a in e.accesses if _is_turned(a, e, b.variable)}
+    every = [(e, b.variable if b else "", a) for e, b in cascade.walk() for a in e.accesses]
+    tensors -= {a.tensor for e, turn, a in every if not _is_turned(a, e, turn)}
+    orders = {t: (1, 0) for t in cascade.inputs if t in tensors and _is_large(cascade, t, dtypes, machine)}
+    added = Additions(cascade)
+    names = {t: added.tensor(f"{t}_turned", (), t, Kind.TRANSPOSED) for t in orders}
+    body, ordered = reordered(added, orders, names)
+    return added.applied((*(copied(ordered, t, cascade, True) for t in orders), *body)) if orders else cascade
+
+
+def _is_turned(matrix: Access, einsum: Einsum, turn: str) -> bool:
+    """Whether an operand is a matrix that is multiplied with a vector, summed over its last axis."""
+    own, names = {*einsum.output.variables} - {turn}, [i.plain for i in matrix.indices]
+    others = {v for a in einsum.accesses if a is not matrix for v in a.variables}
+    is_matrix = len(names) == 2 and names[0] in own and names[1] in einsum.reduced and turn not in names
+    is_pair = einsum.is_product and len(einsum.operands) == len(einsum.accesses) == 2
+    return is_matrix and is_pair and not others & own
+
+
+def _is_large(cascade: Cascade, tensor: str, dtypes: Mapping[str, str], machine: Machine) -> bool:
+    """Whether to copy an input: of two bytes an element, in whole blocks, too many to stay on chip."""
+    dtype, shape = as_dtype(dtypes.get(tensor, "float32")), cascade.shape(tensor)
+    lanes = machine.limit("partitions")
+    is_whole = dtype.is_float and dtype.storage.itemsize == 2 and not any(size % lanes for size in shape)
+    room = machine["sbuf_bytes_per_partition"] * Knobs().share * READ_AGAIN
+    return is_whole and prod(shape) * 2 > room * lanes

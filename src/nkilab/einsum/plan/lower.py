@@ -10,27 +10,24 @@ from ...machine import Machine
 from ..hardware import Hardware
 from ..language.ast import Cascade
 from ..lower.stencil import stencils_in
-from ..rewrite.common import with_common_results
+from ..rewrite.common import with_common_results, with_shared_names
 from ..rewrite.defer import deferred
 from ..rewrite.diagonals import with_diagonals
 from ..rewrite.inlined import inlined
 from ..rewrite.recurrences import with_scans
 from ..rewrite.scales import with_scales_last
-from ..rewrite.shared_names import with_shared_names
 from ..tree.nodes import Kernel
 from .context import Context
-from .edges import with_edges
+from .edges import turned_once, with_edges, with_halos
 from .forwards import with_forward_indices
 from .given import NOTHING, Given
 from .groups import ordered_steps
-from .halos import with_halos
 from .knobs import RULES, Knobs, Picker
 from .normal import normal
 from .recurrence import without_turns
 from .rewritten import beyond_decays, rewritten_by
 from .stage import BeyondEdges
 from .steps import Lowering
-from .turned import turned_once
 
 
 def lower(
@@ -60,6 +57,7 @@ class Planning:
         self.scans, self.stepwise = with_scans(self.cascade) if is_free else (self.cascade, dict[str, str]())
         self.left_out = left_out
         self.known: list[tuple[Picker, Cascade, list[str]]] = []
+        self.nests: list[tuple[Picker, Lowering]] = []
         self.lowering = partial(
             Lowering, self.cascade, dtypes=dtypes, hardware=self.hardware, name=name, title=title
         )
@@ -72,24 +70,32 @@ class Planning:
             PlanError: if a choice leads to where no nest goes on; a fault of the rules.
         """
         picker, form, reasons = self.form(knobs)
+        alike = (nests for own, nests in self.nests if own is picker and nests.lays_alike(knobs))
+        if (nests := next(alike, None)) is None:
+            nests = self.laid_out(form, knobs)
+            self.nests.append((picker, nests))
+        tree, ctx = nests.planned(knobs)
+        ctx.choices.extend(reasons)
+        ctx.decisions[:0] = picker.decisions
+        return tree, ctx
+
+    def laid_out(self, form: Cascade, knobs: Knobs) -> Lowering:
+        """The nests of a cascade in one form."""
         held = without_turns(ordered_steps(form) if knobs.is_ordered else form)
         if self.given.is_watched:
-            return self.lowering(held, knobs=knobs, fixed=self.given, edges={}).planned()
+            return self.lowering(held, knobs=knobs, fixed=self.given, edges={}).laid_out()
         held, back = with_forward_indices(held)
         stencils = stencils_in(held, self.machine)
         held = with_halos(held, stencils, int(self.machine["partitions"]))
 
-        def kernel(knobs: Knobs) -> tuple[Kernel, Context]:
+        def nests(knobs: Knobs) -> Lowering:
             known, edges = with_edges(held, held.types(self.dtypes), self.machine, knobs, stencils)
-            tree, ctx = self.lowering(known, knobs=knobs, fixed=self.given, edges=back | edges).planned()
-            ctx.choices.extend(reasons)
-            ctx.decisions[:0] = picker.decisions
-            return tree, ctx
+            return self.lowering(known, knobs=knobs, fixed=self.given, edges=back | edges).laid_out()
 
         try:
-            return kernel(knobs)
+            return nests(knobs)
         except BeyondEdges:
-            return kernel(replace(knobs, is_edged=True))
+            return nests(replace(knobs, is_edged=True))
 
     def form(self, knobs: Knobs) -> tuple[Picker, Cascade, list[str]]:
         """The cascade in one form as choices want it, what was decided, and reasons."""

@@ -5,48 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from math import prod
 
-from ...errors import SpecError, UnsupportedError
 from ..hardware import Hardware
 from ..language.ast import Cascade, Einsum, Iterate, Kind, Scalar, Step
 from ..lower.plane_tiles import planes_for
 from ..lower.planes import PlaneNest
 from ..lower.stencil import StencilNest, stencils_in
 from ..rewrite.live import why_left_out
-from ..tree.nodes import Argument, Buffer, Kernel, Loop, run_by, statements
-from .balance import balanced
-from .build import Builder, Span, UnreachableError, whole
+from ..tree.nodes import Argument, Buffer, Kernel, unchanged
+from .build import Builder, Span, whole
 from .choose import Cluster, choices_for
-from .coalesced import Coalescing
-from .context import Context, PlanError
+from .context import Context, as_plan_errors
 from .contraction import Contraction
 from .deliver import targets_of
 from .edges import EdgedCopy, Edges
+from .finishing import in_order, with_less
 from .given import Given
 from .groups import Group, batches, einsums_of, groups_of, shared_by, turning_of
 from .homes import Homes, state_of
-from .knobs import Knobs
-from .maxima import with_maxima_of_choices
+from .knobs import Knobs, Picker
 from .nest import Nest
-from .peeled import peel
-from .pipeline import pipelined
 from .product import is_batch, product_of, products_for, together
 from .reach import beyond_edges
 from .scheduled import Scheduled
-from .shortened import without_ruled_out
 from .storage import APART, in_hbm
-from .strips import in_strips
-from .tables import by_table, without_table_loads
 from .units import Units
 
-# statements of a kernel from which on few others like it are timed
-LONG = 6_000
 # times as many elements that products read as such as are few
 FEW_ELEMENTS = 16
-# part of the time of a loop that strips take by the rules in a kernel that is not timed, to be taken
-WORTH_UNTIMED = 0.85
 
 
 class Lowering:
@@ -66,59 +54,50 @@ class Lowering:
         self.stencils = [] if fixed.is_watched else stencils_in(cascade, machine)
         self.later: set[str] = set()
 
-    def planned(self) -> tuple[Kernel, Context]:
-        """The tree and its plan.
+    def lays_alike(self, knobs: Knobs) -> bool:
+        """Whether choices want the same of all nests."""
+        is_same = replace(self.ctx.knobs, picks=()) == replace(knobs, picks=())
+        return is_same and Picker(self.ctx.knobs, self.ctx.decisions).decides_alike(knobs)
 
-        Raises:
-            PlanError: if a choice leads to where no nest goes on, or to an instruction that the chip lacks.
-        """
-        try:
-            return self.kernel()
-        except Exception as error:
-            is_users = isinstance(error, SpecError | UnsupportedError | MemoryError)
-            if is_users and not isinstance(error, UnreachableError):
-                raise
-            raise PlanError(error, self.ctx.decisions) from error
+    def planned(self, knobs: Knobs) -> tuple[Kernel, Context]:
+        """The whole tree and its plan, of choices that want these nests, which stay as they are."""
+        own = self.ctx.beside(replace(self.ctx.knobs, picks=knobs.picks))
+        with as_plan_errors(own):
+            kernel = replace(self.kernel, body=unchanged(self.kernel.body))
+            return in_order(kernel, own, self.hardware), own
 
-    def kernel(self) -> tuple[Kernel, Context]:
+    def laid_out(self) -> Lowering:
+        """It, with all nests in the tree."""
         ctx, cascade = self.ctx, self.ctx.cascade
-        arguments = self.arguments()
-        ctx.declared = {t: self.given.shape(t) or (1,) for t in cascade.outputs}
-        inside = set[str]().union(*(s.tensors for s in self.stencils))
-        copied = (e for b in cascade.blocks for e in b.body if e.name in self.edges)
-        ctx.viewed = {e.reads[0] for e in (*cascade.views.values(), *copied)} | inside
-        for tensor in cascade.outputs:
-            ctx.build.taken.discard(tensor)
-            ctx.add_hbm(tensor, "output")
-        other = {d.origin for d in cascade.derived.values() if d.kind in (Kind.NOW, Kind.PIECE)}
-        idle = [e for e in self.given.written if e not in cascade.written and e not in other]
-        ctx.choices.extend(f"{name} is left out: {why_left_out(name, self.given, cascade)}" for name in idle)
-        self.homes.bar_turns()
-        ctx.copied = {e.tensor for e in self.edges.values()}
-        for name in (n for n in self.edges if n in cascade.inputs):
-            self.copy_edged(name)
-        scanned = {e.name for b in cascade.blocks for e in b.body if e.has_first}
-        alone = {*cascade.views, *self.edges, *inside, *scanned}
-        groups = groups_of(cascade, ctx.knobs.is_fused, alone, is_parted=ctx.knobs.is_ordered)
-        if ctx.given.nests:
-            groups = Scheduled(ctx, self.homes, self.lower_run).lower()
-        for number, group in enumerate(groups):
-            self.lower_group(group, {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads})
-        outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
-        kernel = Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title)
-        self.finish(kernel)
-        is_shared = ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
-        # what is given an engine keeps it
-        if is_shared and not ctx.given.instructions:
-            ways = ("on ScalarE and GpSimdE", "on VectorE")
-            short = cache(partial(ctx.pick, "short steps beside many others", ways, costs=(1.0, 1.9)))
-            kernel = balanced(kernel, self.hardware, lambda: short() == ways[0])
-        self.take_names(kernel)
-        if not ctx.given.is_watched:
-            by_table(kernel.body, self.hardware)
-            in_strips(kernel, self.hardware, ctx.build.fresh, partial(self.is_strip, kernel))
-            without_table_loads(kernel, self.hardware)
-        return pipelined(kernel, self.hardware, self.is_ahead), ctx
+        with as_plan_errors(ctx):
+            arguments = self.arguments()
+            ctx.declared = {t: self.given.shape(t) or (1,) for t in cascade.outputs}
+            inside = set[str]().union(*(s.tensors for s in self.stencils))
+            copied = (e for b in cascade.blocks for e in b.body if e.name in self.edges)
+            ctx.viewed = {e.reads[0] for e in (*cascade.views.values(), *copied)} | inside
+            for tensor in cascade.outputs:
+                ctx.build.taken.discard(tensor)
+                ctx.add_hbm(tensor, "output")
+            other = {d.origin for d in cascade.derived.values() if d.kind in (Kind.NOW, Kind.PIECE)}
+            idle = [e for e in self.given.written if e not in cascade.written and e not in other]
+            ctx.choices.extend(
+                f"{name} is left out: {why_left_out(name, self.given, cascade)}" for name in idle
+            )
+            self.homes.bar_turns()
+            ctx.copied = {e.tensor for e in self.edges.values()}
+            for name in (n for n in self.edges if n in cascade.inputs):
+                self.copy_edged(name)
+            scanned = {e.name for b in cascade.blocks for e in b.body if e.has_first}
+            alone = {*cascade.views, *self.edges, *inside, *scanned}
+            groups = groups_of(cascade, ctx.knobs.is_fused, alone, is_parted=ctx.knobs.is_ordered)
+            if ctx.given.nests:
+                groups = Scheduled(ctx, self.homes, self.lower_run).lower()
+            for number, group in enumerate(groups):
+                self.lower_group(group, {t for g in groups[number + 1 :] for e in g.einsums for t in e.reads})
+            outputs = tuple(s.buffer for t in cascade.outputs if (s := ctx.hbm(t)) is not None)
+            kernel = Kernel(self.name, tuple(arguments), ctx.build.body, outputs, self.title)
+            self.kernel = with_less(kernel, ctx, self.hardware)
+        return self
 
     def arguments(self) -> list[Argument]:
         """What a kernel takes: inputs, which lie in HBM, and scalars that are parameters."""
@@ -133,45 +112,10 @@ class Lowering:
         scalars = {name for operand in operands for name in operand.parameters}
         return [*arguments, *(Argument(n, value=v) for n, v in cascade.scalars.items() if n in scalars)]
 
-    def finish(self, kernel: Kernel) -> None:
-        """Leave out what comparisons of indices rule out, and zeros that first values overwrite."""
-        is_given = self.ctx.given.is_watched
-        if not is_given:
-            self.ctx.choices.extend(without_ruled_out(kernel, self.ctx.lanes, self.ctx.build.fresh))
-            with_maxima_of_choices(kernel.body, self.ctx.build.fresh)
-            peel(kernel, self.ctx)
-        self.take_names(kernel)
-        ways = ("together", "turn by turn")
-        is_wide = not self.ctx.given.nests  # what a mapping gives loops moves what they leave
-        if is_wide and self.ctx.pick("transfers of several turns", ways, costs=(1.0, 1.9)) == ways[0]:
-            Coalescing(kernel, self.hardware, self.ctx.build, is_given).change()
-
-    def take_names(self, kernel: Kernel) -> None:
-        """Have no new loop called as one that the kernel has by now."""
-        loops = [s for s in statements(kernel.body) if isinstance(s, Loop)]
-        self.ctx.build.taken |= {name for loop in loops for name in (loop.variable, loop.count_name)}
-
     def copy_edged(self, name: str) -> None:
         """Copy a tensor with zeros around it."""
         EdgedCopy(self.ctx, name, self.edges[name]).lower()
         self.ctx.choices.append(self.edges[name].told)
-
-    def is_strip(self, kernel: Kernel, loop: Loop, size: int, share: float) -> bool:
-        """Whether turns of a loop are taken together: by the timing model, where the kernel can be timed."""
-        option = f"{size} turns of {loop.variable} together, part by part"
-        ways, costs = ("one by one", option), (1.0, share)
-        if run_by(kernel.body) > LONG and share < WORTH_UNTIMED and not loop.is_sequential:
-            ways, costs = (option, "one by one"), (1.0, 1.0)
-        is_taken = self.ctx.pick(f"turns of {loop.variable} together", ways, costs=costs) == option
-        self.ctx.choices.extend([option] * is_taken)
-        return is_taken
-
-    def is_ahead(self, loop: Loop) -> bool:
-        """Whether a loop that can runs its next turn ahead."""
-        is_taken = self.ctx.pick(f"turns of {loop.variable} ahead", ("one", "none")) == "one"
-        note = f"turns of {loop.variable}: what needs no state runs one turn ahead"
-        self.ctx.choices.extend([note] * is_taken)
-        return is_taken
 
     # groups
 
@@ -407,11 +351,9 @@ class Lowering:
 
     def first_part(self, einsum: Einsum, outer: dict[str, Span]) -> str:
         wanted = self.ctx.wanted.get(einsum.name, "")
-        wide, barred = (
-            [v for v in einsum.output.variables if v not in outer or not outer[v].is_point],
-            self.ctx.barred,
-        )
-        wide = [v for v in wide if einsum.output.axis_of(v) not in barred.get(einsum.name, ())] or wide
+        wide = [v for v in einsum.output.variables if v not in outer or not outer[v].is_point]
+        barred = self.ctx.barred.get(einsum.name, ())
+        wide = [v for v in wide if einsum.output.axis_of(v) not in barred] or wide
         widest = max(wide, key=lambda v: self.ctx.cascade.extent(v, einsum), default="")
         return wanted if wanted in wide else widest
 

@@ -183,6 +183,10 @@ class Expr:
         return all(c % divisor == 0 for _, c in self.terms)
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         # the constant last; the order of the alphabet says nothing
         ordered = sorted(self._shifted(), key=lambda t: (not t[0], _weight(t), *map(str, t[0])))
         first = next((n for n, (_, c) in enumerate(ordered) if c > 0), 0)

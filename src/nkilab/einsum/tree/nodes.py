@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .expr import ZERO, Expr, Whole, expr
 
@@ -429,7 +429,7 @@ class Argument:
     is_packed: bool = False  # for tensors, whether they come in a shape of their parts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kernel:
     """A whole kernel: its arguments, its body and the tensors it returns."""
 
@@ -457,6 +457,11 @@ def walked(
 def statements(body: Iterable[Statement]) -> Iterator[Statement]:
     """Every statement, those in loops too."""
     return (statement for statement, _ in walked(body))
+
+
+def unchanged(body: Iterable[Statement]) -> list[Statement]:
+    """A body to be changed in place, its loops too, beside one that stays as it is."""
+    return [replace(s, body=unchanged(s.body)) if isinstance(s, Loop) else s for s in body]
 
 
 def weighted(body: Iterable[Statement], turns: int = 1) -> Iterator[tuple[Statement, int]]:

@@ -1,13 +1,9 @@
-"""Fewer loads of tables: ScalarE loads one where a function needs another than the last one.
-
-A function goes up to the last one of its table, with what it needs in between, if no others between them
-touch what these write, or write what they read, and no other table is loaded among them. What a power
-computes goes to GpSimdE, which needs no table, where loads take longer.
-"""
+"""What becomes of a tree that has all nests: less to do, wider transfers, other engines and orders."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, partial
 from itertools import product
 from math import e
 
@@ -15,17 +11,84 @@ from ...tiles.dtypes import as_dtype
 from ..hardware import Hardware
 from ..room import views_of
 from ..tree import nodes
-from .pipeline import Unit, are_in_order, listed, needed_for, units_of
+from ..tree.nodes import Kernel, Loop, run_by, statements
+from .balance import balanced
+from .coalesced import Coalescing
+from .context import Context
+from .maxima import with_maxima_of_choices
+from .peeled import peel
+from .pipeline import Unit, are_in_order, listed, needed_for, pipelined, units_of
+from .shortened import without_ruled_out
+from .strips import in_strips
 
+# statements of a kernel from which on few others like it are timed
+LONG = 6_000
+# part of the time of a loop that strips take by the rules in a kernel that is not timed, to be taken
+WORTH_UNTIMED = 0.85
 # functions that are powers: of what, and whether the argument is the exponent
 POWERS = {"exp": (e, True), "sqrt": (0.5, False), "rsqrt": (-0.5, False)}
 
 
-def by_table(body: list[nodes.Statement], hardware: Hardware) -> None:
-    """Order the statements of a body, and of its loops, in place."""
+def with_less(kernel: Kernel, ctx: Context, hardware: Hardware) -> Kernel:
+    """A tree, changed in place, without what is not needed, and its work shared out."""
+    if not ctx.given.is_watched:
+        ctx.choices.extend(without_ruled_out(kernel, ctx.lanes, ctx.build.fresh))
+        with_maxima_of_choices(kernel.body, ctx.build.fresh)
+        peel(kernel, ctx)
+    _take_names(kernel, ctx)
+    ways = ("together", "turn by turn")
+    is_wide = not ctx.given.nests  # what a mapping gives loops moves what they leave
+    if is_wide and ctx.pick("transfers of several turns", ways, costs=(1.0, 1.9)) == ways[0]:
+        Coalescing(kernel, hardware, ctx.build, ctx.given.is_watched).change()
+    is_shared = ctx.pick("copies out of PSUM", ("shared with ScalarE", "VectorE")) != "VectorE"
+    # what is given an engine keeps it
+    if is_shared and not ctx.given.instructions:
+        ways = ("on ScalarE and GpSimdE", "on VectorE")
+        short = cache(partial(ctx.pick, "short steps beside many others", ways, costs=(1.0, 1.9)))
+        kernel = balanced(kernel, hardware, lambda: short() == ways[0])
+    _take_names(kernel, ctx)
+    return kernel
+
+
+def in_order(kernel: Kernel, ctx: Context, hardware: Hardware) -> Kernel:
+    """A tree, changed in place, whose turns run together or ahead."""
+    if not ctx.given.is_watched:
+        _by_table(kernel.body, hardware)
+        in_strips(kernel, hardware, ctx.build.fresh, partial(_is_strip, kernel, ctx))
+        _without_table_loads(kernel, hardware)
+    return pipelined(kernel, hardware, partial(_is_ahead, ctx))
+
+
+def _take_names(kernel: Kernel, ctx: Context) -> None:
+    """Have no new loop called as one that the kernel has by now."""
+    loops = [s for s in statements(kernel.body) if isinstance(s, Loop)]
+    ctx.build.taken |= {name for loop in loops for name in (loop.variable, loop.count_name)}
+
+
+def _is_strip(kernel: Kernel, ctx: Context, loop: Loop, size: int, share: float) -> bool:
+    """Whether turns of a loop are taken together: by the timing model, where the kernel can be timed."""
+    option = f"{size} turns of {loop.variable} together, part by part"
+    ways, costs = ("one by one", option), (1.0, share)
+    if run_by(kernel.body) > LONG and share < WORTH_UNTIMED and not loop.is_sequential:
+        ways, costs = (option, "one by one"), (1.0, 1.0)
+    is_taken = ctx.pick(f"turns of {loop.variable} together", ways, costs=costs) == option
+    ctx.choices.extend([option] * is_taken)
+    return is_taken
+
+
+def _is_ahead(ctx: Context, loop: Loop) -> bool:
+    """Whether a loop that can runs its next turn ahead."""
+    is_taken = ctx.pick(f"turns of {loop.variable} ahead", ("one", "none")) == "one"
+    note = f"turns of {loop.variable}: what needs no state runs one turn ahead"
+    ctx.choices.extend([note] * is_taken)
+    return is_taken
+
+
+def _by_table(body: list[nodes.Statement], hardware: Hardware) -> None:
+    """Put functions, in place, up to the last one of their table, where nothing between forbids that."""
     for statement in body:
         if isinstance(statement, nodes.Loop):
-            by_table(statement.body, hardware)
+            _by_table(statement.body, hardware)
     units = units_of(body)
     tables = {id(u): hardware.tables(u.statement) for u in units}
     ordered = units
@@ -50,8 +113,8 @@ def _raised(units: list[Unit], unit: Unit, tables: dict[int, list[str]]) -> list
     return [*units[: same[-1] + 1], *moved, *left, *units[place + 1 :]]
 
 
-def without_table_loads(kernel: nodes.Kernel, hardware: Hardware) -> None:
-    """Change a kernel where that saves more loads of tables than powers take."""
+def _without_table_loads(kernel: nodes.Kernel, hardware: Hardware) -> None:
+    """Have GpSimdE, which needs no table, compute powers where ScalarE's loads take longer."""
     loops = [s for s in nodes.statements(kernel.body) if isinstance(s, nodes.Loop)]
     for loop, function in product(loops, POWERS):
         if _saved_ns(loop, function, hardware) > 0.0:
