@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 import nkilab.einsum
 from nkilab.einsum.language.ast import Cascade, Einsum, Iterate, Tensor
 from nkilab.einsum.language.expressions import read_einsum
-from nkilab.errors import UnsupportedError
 from tests.einsum.test_fuzz import need_no_fault
 from tests.examples import examples
 
@@ -139,11 +138,7 @@ def test_a_random_linear_attention_is_right(sized_case: tuple[Cascade, dict[str,
 @settings(max_examples=examples(18), deadline=None)
 @given(scans(), st.sampled_from(["nki", "neuronxcc"]))
 def test_a_random_scan_is_right(sized_case: tuple[Cascade, dict[str, int]], dialect: str) -> None:
-    try:
-        check(*sized_case, dialect)
-    except UnsupportedError as error:
-        if "counts down and is no scan" not in str(error):
-            raise
+    check(*sized_case, dialect)
 
 
 def check(cascade: Cascade, sizes: dict[str, int], dialect: str) -> None:

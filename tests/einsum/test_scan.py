@@ -11,7 +11,6 @@ import pytest
 
 from nkilab import einsum
 from nkilab.einsum.tree.nodes import run_by
-from nkilab.errors import UnsupportedError
 
 from .test_roofline import text_of
 
@@ -327,15 +326,17 @@ def test_what_is_no_scan_says_why(body: tuple[str, ...], reason: str) -> None:
     assert sentence.endswith(f" is lowered step by step because {reason}")
 
 
-def test_a_block_that_counts_down_and_is_no_scan_is_refused() -> None:
+@pytest.mark.parametrize("wanted", ["S", "Y"])
+def test_a_block_that_counts_down_and_is_no_scan_runs_in_the_order_of_its_turns(wanted: str) -> None:
+    # every turn squares what the one before it left: at index 6 - n stands h to the power of 2**n
     body = ("S[m, T-1-t] = S[m, T-t] . S[m, T-t] ;; M mul",)
     case = Scanned("S: M T1, H: M", "S[m, T] = H[m]", body, "S", selective, {"M": 5, "T": 6})
-    with pytest.raises(UnsupportedError) as raised:
-        einsum.compile(specification(case))
-    assert "the block over t counts down and is no scan, because it multiplies the state with itself" in str(
-        raised.value
-    )
-    assert "hint: count the variable the other way round" in str(raised.value)
+    kernel = einsum.compile(specification(case))
+    text = "S[m, T] = H[m]\nS[m, T-1-t] = S[m, T-t] * S[m, T-t]\nY[m, n] = 2 * S[m, n]"
+    kernel = kernel if wanted == "S" else einsum.compile(text, sizes={"M": 5, "T": 6}, outputs=["Y"])
+    h = np.linspace(0.5, 1.1, 5, dtype=np.float32)
+    powers = h[:, None].astype(float) ** 2.0 ** np.arange(6, -1, -1)
+    assert np.allclose(kernel(h), powers * (1 + (wanted == "Y")), rtol=1e-5)
 
 
 def test_the_roofline_of_a_scan_is_that_of_its_instruction() -> None:

@@ -197,7 +197,10 @@ def _with_extents(
         rank = name if name in known else name.upper()
         if rank not in known:
             ranks = f"the ranks are {', '.join(known)}" if known else "there are no ranks"
-            raise UsageError(f"size of {name} is given; {ranks}", hint=close_to(name, known) if known else "")
+            unnamed = next((r for r in known if r.rpartition("_")[0] in cascade.tensors), "")
+            hint = f"{unnamed} is an axis of a tensor, which no variable indexes alone" if unnamed else ""
+            hint = close_to(name, known) or hint if known else ""
+            raise UsageError(f"size of {name} is given; {ranks}", hint=hint)
         if rank in own:
             raise UsageError(f"two sizes of {rank} are given", hint=f"leave {rank.lower()} or {rank} out")
         own[rank] = size

@@ -118,7 +118,9 @@ def _reads(spec: Spec) -> Iterator[Finding]:
         node = Node(None, "einsum.expressions", einsum.place)
         for tensor in (t for t in einsum.reads if first.get(t, -1) > number):
             later = next(e for e in cascade.einsums if e.name == tensor)
-            yield found("read-before-written", node, tensor=tensor, text=later.text or str(later))
+            is_own = later.place == einsum.place and later.place.line
+            key = "reads-itself" if is_own else "read-before-written"
+            yield found(key, node, tensor=tensor, text=later.text or str(later))
         before = [e.output for n, e in numbered if n < number and e.name == einsum.name]
         since = {t for n, e in numbered if first[einsum.name] <= n <= number for t in e.reads}
         is_whole = len({i.plain for i in einsum.output.indices} - {""}) == len(einsum.output.indices)

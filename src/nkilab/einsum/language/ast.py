@@ -15,6 +15,7 @@ from ...errors import NkilabError, SpecError
 from .indices import NOWHERE as NOWHERE
 from .indices import Access as Access
 from .indices import Affine as Affine
+from .indices import Around as Around
 from .indices import Changed as Changed
 from .indices import Digit as Digit
 from .indices import Gather as Gather

@@ -124,9 +124,11 @@ def _carried(cascade: Cascade, steps: Sequence[Step], least: int = 1) -> Iterato
         if isinstance(here, Affine) and isinstance(there, Affine)
     )  # fmt: skip
     for r, w, access, writer, (rank, here), there in axes:
+        here, there, size = here.at(cascade.sizes), there.at(cascade.sizes), cascade.sizes[rank]
         variable = _moved(there, here)
         if variable and abs(here.constant - there.constant) < extent(variable, writer):
-            ends, size = (there.constant, here.constant), cascade.sizes[rank]
+            ends = there.constant, here.constant
+            ends = ends if here.coefficient(variable) > 0 else (size - 1 - ends[0], size - 1 - ends[1])
             yield _Carried(r, w, access, variable, *ends, size, cascade.extent(variable, writer))
 
 
@@ -150,7 +152,7 @@ def _may_meet(
 
 def _moved(there: Affine, here: Affine) -> str:
     """The variable by which alone two indices of an axis count, at different places; "" if none does."""
-    is_one = there.terms == here.terms and there != here and [c for _, c in here.terms] == [1]
+    is_one = there.terms == here.terms and there != here and [abs(c) for _, c in here.terms] == [1]
     return next(iter(here.variables), "") if is_one else ""
 
 

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ...errors import SpecError, nearest
 from .ast import Condition, Einsum, Operand, Place
 from .functions import INSTEAD
-from .indices import NOWHERE, Access, Affine, Digit, Gather, Index, Position, Scalar, affine, is_variable
+from .indices import (
+    NOWHERE,
+    Access,
+    Affine,
+    Around,
+    Digit,
+    Gather,
+    Index,
+    Position,
+    Scalar,
+    affine,
+    is_variable,
+)
 from .operators import ALIASES, OPERATORS, SYNONYMS, Operator, operator_named, reducing
 from .shorthand import REDUCTIONS
 
@@ -20,8 +33,7 @@ _TOKEN = re.compile(
 # what a specification cannot say, and how it says the nearest thing
 UNSAID = {
     "gathered": "gather the indices before, by an expression of their own: K[t] = I[J[t]], then X[K[t]]",
-    "round": "beyond its edges a tensor is 0: for X[(n + 1) % N] write X[n + 1] + X[n + 1 - N]; what else an"
-    " index is compute in a tensor before: J[n] = floor((n + 1) / 2), then X[J[n]]",
+    "round": "compute it in a tensor before: J[n] = floor((n + 1) / 2), then X[J[n]]",
     "part": "parts are taken of one variable, by a number or a rank: n // 4, n % 4, n // 4 % 2, n // G",
     "/": "write // for whole parts: n // 2",
     "first": "write what is divided first in parentheses: X[n] * (n // 2)",
@@ -205,7 +217,23 @@ class Reader:
             if gather.access.gathers:
                 raise self.fail(f"{gather} is gathered by what is gathered", UNSAID["gathered"], at)
             return gather
-        return self.affine()
+        return self.around() or self.affine()
+
+    def around(self) -> Around | None:
+        """(SUM) % EXTENT; None where anything else stands."""
+        start = self.at
+        with suppress(SpecError):
+            self.need("(", "an index")
+            index = self.affine()
+            self.need(")", "an index")
+            self.need("%", "an index")
+            period = self.parts_of("an index")
+            terms = tuple(t for t in index.terms if t[0] != period)
+            last = Affine((), period - 1) if isinstance(period, int) else Affine(((period, 1),), -1)
+            if self.peek().text in (",", "]") and not index.plain:
+                return Around(terms, index.constant, last)
+        self.at = start
+        return None
 
     def affine(self) -> Affine:
         """Sums of whole numbers, names, and products of both."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
@@ -11,6 +11,7 @@ from ...errors import SpecError
 from .ast import (
     Access,
     Affine,
+    Around,
     Cascade,
     Digit,
     Einsum,
@@ -43,6 +44,8 @@ def sized(cascade: Cascade, sizes: Mapping[str, int] | None = None) -> Cascade:
         ((t, r) for t in cascade.tensors.values() for r in t.ranks if r not in known.sizes), None
     ):
         raise _no_extent(*missing, known)
+    for einsum, block in known.walk():
+        _check_periods(einsum, _extents(einsum, block, known), known)
     known = _with_own_variables(known)
     for einsum, block in known.walk():
         _extents(einsum, block, known)
@@ -163,19 +166,34 @@ def _axes(cascade: Cascade, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[t
 def _reached(cascade: Cascade) -> dict[str, int]:
     """Extents of ranks that have none: as far as indices that are no variable alone reach from 0.
 
-    Numbers count where something is written; places, as far as what was searched for them.
+    Numbers count where something is written; places, as far as what was searched for them. Where indices
+    begin before 0, windows have padding: the axis is as long as the variable that they leave at both ends
+    equally far, `X[p + r - 1]` of three r, or before 0 alone, `X[p - r]`.
     """
-    reaches: dict[str, int] = {}
+    ends: dict[str, tuple[int, int, frozenset[int]]] = {}
     places = {e.name: e for e in cascade.einsums if e.reduce_op in PLACES and e.reduced}
     axes = ((e, a, rank, i) for e in cascade.einsums for a in e.every_access for rank, i in cascade.axes(a))
     for einsum, access, rank, index in axes:
-        may_tell = bool(index.variables) or access is einsum.output
-        if rank not in cascade.sizes and isinstance(index, Affine) and may_tell and not index.plain:
-            reaches[rank] = max(reaches.get(rank, 0), _reach(index.at(cascade.sizes), cascade, einsum))
         maker = places.get(index.access.tensor) if isinstance(index, Gather) else None
-        if rank not in cascade.sizes and maker:
-            reaches[rank] = _reach(Affine(((maker.reduced[0], 1),)), cascade, maker)
-    return {rank: reach for rank, reach in reaches.items() if reach}
+        if maker:
+            einsum, index = maker, Affine(((maker.reduced[0], 1),))
+        may_tell = not index.plain and bool(index.variables or access is einsum.output)
+        may_tell |= maker is not None or isinstance(index, Around)
+        if rank in cascade.sizes or not isinstance(index, Affine) or not may_tell:
+            continue
+        index = (index.last if isinstance(index, Around) else index).at(cascade.sizes)
+        with suppress(KeyError):
+            extents = {name: _values(name, cascade, einsum) for name, _ in index.terms}
+            low, high = index.ends(extents)
+            first, last, others = ends.get(rank, (low, high, frozenset[int]()))
+            ends[rank] = min(first, low), max(last, high), others | {*extents.values()}
+    return {rank: size for rank, own in ends.items() if (size := _size_within(*own))}
+
+
+def _size_within(low: int, high: int, extents: Collection[int]) -> int:
+    """How long an axis is whose indices run from `low` to `high`; 0 if that is not clear."""
+    fitting = [n for n in extents if high + 1 - n in (0, -low)]
+    return high + 1 if low >= 0 else fitting[0] if len(fitting) == 1 else 0
 
 
 def _kept(cascade: Cascade) -> dict[str, int]:
@@ -198,15 +216,6 @@ def _extents_in(einsums: Sequence[Einsum], variable: str, cascade: Cascade) -> I
             yield cascade.extent(variable, einsum)
 
 
-def _reach(index: Affine, cascade: Cascade, einsum: Einsum) -> int:
-    """How many elements an index reaches from 0 on; 0 if it begins before, or an extent is not known."""
-    try:
-        low, high = index.ends({name: _values(name, cascade, einsum) for name, _ in index.terms})
-    except KeyError:
-        return 0
-    return high + 1 if low >= 0 else 0
-
-
 def _values(name: str, cascade: Cascade, einsum: Einsum) -> int:
     """How many values a variable takes, or what is taken of one."""
     divisor, ends = name.steps(cascade.sizes) if isinstance(name, Digit) else (1, 0)
@@ -222,7 +231,8 @@ def _no_extent(tensor: Tensor, rank: str, cascade: Cascade) -> SpecError:
     if indices and not any(index.plain for index in indices):
         which = f", which {' and '.join(dict.fromkeys(map(str, indices)))} indexes,"
     # an extent stands for one element beyond the last
-    if extents := next((i.extents for i in indices if isinstance(i, Affine) and i.extents), ()):
+    single = (i.extents for i in indices if isinstance(i, Affine) and i.extents and not i.variables)
+    if extents := next(single, ()):
         hint = (
             f"{extents[0]} is the extent of a rank; write the variable that runs over it in small letters: "
         )
@@ -258,6 +268,22 @@ def _extents(einsum: Einsum, block: Iterate | None, cascade: Cascade) -> dict[st
             hint = f"add {name}: NUMBER under einsum.shape, or write a variable in small letters"
             raise einsum.located(SpecError(f"{name} stands in an index and has no extent", hint=hint))
     return extents
+
+
+def _check_periods(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) -> None:
+    """Refuse indices that go on at the other edge where no formula reads, or leave an axis by two periods."""
+    accesses = (*einsum.every_access, *(g.access for a in einsum.every_access for g in a.gathers))
+    axes = ((a, r, i) for a in accesses for r, i in cascade.axes(a) if isinstance(i, Around) and not i.moved)
+    for access, rank, index in axes:
+        size, (low, high) = cascade.sizes[rank], index.at(cascade.sizes).ends(extents)
+        before, beyond = index.leaves
+        is_whole = index.last.at(cascade.sizes).constant == size - 1
+        if index.moved is None or not is_whole or low < -before * size or high >= size + beyond * size:
+            problem = (
+                f"({index}) goes on at the other edge, from {low} to {high}; rank {rank} of {access.tensor}"
+            )
+            hint = "read T[n] = X[(n + 1) % N] by a formula, of all N of an axis, and less than N outside"
+            raise einsum.located(SpecError(f"{problem} has {size} elements", hint=hint), access)
 
 
 def _check_bounds(einsum: Einsum, extents: Mapping[str, int], cascade: Cascade) -> None:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import FileError, SpecError, UsageError, shown
-from .ast import Access, Affine, Cascade, Einsum, Place, Scalar, Tensor
+from .ast import Access, Affine, Cascade, Einsum, Index, Place, Scalar, Tensor
 from .expressions import read_einsum
 from .formulas import NAME, read_expression
 from .sources import Source, source_of_file, without_prose
 from .spec import Spec, declare_parts, read_spec, spec_of_cascade
 
 _IMPLICIT = re.compile(r"\s*[A-Za-z]+(\s*,\s*[A-Za-z]+)+\s*")
-_YAML = re.compile(r"^\s*einsum\s*:", re.M)
+_YAML = re.compile(r"^\s*[A-Za-z][\w-]*\s*:(\s|$)", re.M)
 # one expression of a text; ";;" stands before its operators, ";" and the end of a line behind it
 _EXPRESSION = re.compile(r"(?:[^\n;]|;;)+")
 _COMMENT = re.compile("#.*")
@@ -57,8 +57,10 @@ def spec_from(given: Any, scalars: Mapping[str, float] | None = None, outputs: S
     if isinstance(given, Path):
         return read_spec(source_of_file(given))
     if isinstance(given, Mapping):
-        # JSON is YAML; what it has no form for is told as the text that it is
-        return read_spec(Source(json.dumps(given, default=str)))
+        # JSON is YAML; of what it has no form for, a number of NumPy is one, and the rest is a text
+        return read_spec(
+            Source(json.dumps(given, default=lambda value: getattr(value, "item", value.__str__)()))
+        )
     raise UsageError(f"a specification is a text, a path, a dict or a Cascade, no {type(given).__name__}")
 
 
@@ -164,17 +166,24 @@ def _scalars(einsums: list[Einsum]) -> list[str]:
     return [o.name for e in einsums for o in e.operands if isinstance(o, Scalar) and o.name]
 
 
+def _names_rank(index: Index, is_written: bool) -> bool:
+    """Whether an index tells how long its axis is."""
+    if isinstance(index, Affine):
+        return bool(index.variables) or (bool(index.terms) and index.constant >= 0)
+    return not is_written
+
+
 def _ranks(written: Sequence[Access], every: Sequence[Access]) -> Iterator[str]:
     """The rank of every axis of a tensor: that of the variable that indexes it alone, else one of its own.
 
     What is written has the ranks of what writes it: of the first index, or of one that reaches farther.
-    Numbers name no rank, nor do gathered indices of what is written.
+    Numbers name no rank, nor do places before an extent, N - 1, or gathered indices of what is written.
     """
     for axis in range(len((*written, *every)[0].indices)):
         own, others = (
             [a.indices[axis] for a in several if axis < len(a.indices)] for several in (written, every)
         )
         own.sort(key=lambda index: bool(index.plain))
-        naming = (i.plain for i in (*own, *others) if (i.terms if isinstance(i, Affine) else not written))
+        naming = (i.plain for i in (*own, *others) if _names_rank(i, bool(written)))
         plain = next(naming, "")
         yield plain.upper() or f"{every[0].tensor}_{axis}"

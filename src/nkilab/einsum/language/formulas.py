@@ -15,8 +15,20 @@ from math import inf
 from re import compile as pattern
 
 from ...errors import SpecError, nearest
-from .ast import NOWHERE, Access, Affine, Condition, Digit, Einsum, Operand, Place, Position, Scalar, affine
-from .expressions import RELATIONS, UNSAID, Reader
+from .ast import (
+    NOWHERE,
+    Access,
+    Affine,
+    Condition,
+    Digit,
+    Einsum,
+    Operand,
+    Place,
+    Position,
+    Scalar,
+    affine,
+)  # fmt: skip
+from .expressions import RELATIONS, UNSAID, Reader, Token
 from .functions import COMPOSED, FUNCTIONS, INSTEAD, REDUCING
 from .operators import OPERATORS, operator_named
 from .subexpressions import (
@@ -58,6 +70,8 @@ class FormulaReader(Reader):
         self.bound: Mapping[str, Part] = {}
         self.over: Sequence[str] = ()
         self.is_added = False
+        # those that stand before a sum and make its first product negative
+        self.signs = set[Token]()
         for token, then in pairwise([*self.tokens, self.peek(len(self.tokens))]):
             depth += (token.text == "[") - (token.text == "]")
             if depth and token.kind == "name" and then.text != "[":
@@ -70,9 +84,11 @@ class FormulaReader(Reader):
         try:
             self.output = self.access("the output")
             self.need("=", "the output")
-            lost = {*self.operand().variables} - {*self.output.variables}
+            operand = self.operand()
+            lost = {*operand.variables} - {*self.output.variables}
             self.choice()
             parts = any(isinstance(n, Digit) for i in self.output.indices for n, _ in getattr(i, "terms", ()))
+            parts |= isinstance(operand, Access) and len(operand.ways()) > 1
             return self.peek().kind != "end" or bool(lost) or parts
         except SpecError:
             return True
@@ -181,11 +197,14 @@ class FormulaReader(Reader):
             raise self.fail(f"nothing is indexed by {strange}", hint, at)
         return read
 
-    def chain(self, signs: Mapping[str, str], op: str, inner: Callable[[], Part]) -> Iterator[Part | None]:
+    def chain(
+        self, signs: Mapping[str, str], op: str, inner: Callable[[], Part], first: Part | None = None
+    ) -> Iterator[Part | None]:
         """What stands behind one sign and behind the other, combined by the first; None for nothing."""
         at, parts = self.here, {name: list[Part]() for name in signs.values()}
         while op:
-            parts[op].append(inner())
+            parts[op].append(first or inner())
+            first = None
             op = signs.get(self.peek().text, "")
             self.at += bool(op)
         yield from (combined(next(iter(parts)), own, at) if own else None for own in parts.values())
@@ -193,15 +212,25 @@ class FormulaReader(Reader):
     def total(self) -> Part:
         """Products that are added and subtracted."""
         at, op = self.here, "subtract" if self.take("-") else "add"
+        self.signs |= {self.tokens[self.at - 1]} if op == "subtract" else set()
         more, less = self.chain(SUMS, op, self.product)
         if less is None or more is None:
             return combined("negative", (less,), at) if less else more or ONE
         return combined("subtract", (more, less), at)
 
     def product(self) -> Part:
-        """Powers that are multiplied and divided."""
+        """Powers that are multiplied and divided, and what is left of divisions."""
+        at, sign, value = self.here, self.tokens[self.at - 1 : self.at], self.quotient()
+        while self.take("%"):
+            if sign and sign[0] in self.signs:
+                raise self.fail("what stands before % is not clear", "write 0 - x % 2, or (-x) % 2", at)
+            value = self.quotient(combined("mod", (value, self.power()), at))
+        return value
+
+    def quotient(self, first: Part | None = None) -> Part:
+        """Powers that are multiplied and divided; the first may be read already."""
         at = self.here
-        above, below = self.chain(PRODUCTS, "multiply", self.power)
+        above, below = self.chain(PRODUCTS, "multiply", self.power, first)
         if above is None or below is None:
             return above or ONE
         if divisor := number(below):
@@ -235,7 +264,7 @@ class FormulaReader(Reader):
                 # no index, but a formula
                 self.at = at + 1
                 inner = self.value()
-                self.need(")", "what stands in parentheses")
+                self.need(")", "what stands in parentheses", INSTEAD.get(self.peek().text, ""))
             return inner
         if token.kind == "name" and then.text == "(" and token.text != "const":
             return self.call()
@@ -247,7 +276,13 @@ class FormulaReader(Reader):
             if then.text in ("//", "%") and self.at and self.tokens[self.at - 1].text in ("*", "/"):
                 raise self.fail(f"what stands before {then.text} is not clear", UNSAID["first"])
             return Position(affine([(self.part(), 1)]))
-        return self.operand()
+        return self.read()
+
+    def read(self) -> Part:
+        """An operand; of a tensor whose indices go on at the other edge a sum, as 0 lies outside."""
+        at, operand = self.here, self.operand()
+        ways = operand.ways() if isinstance(operand, Access) else []
+        return combined("add", ways, at) if len(ways) > 1 else operand
 
     def call(self) -> Part:
         """NAME(value, ...)."""

@@ -50,7 +50,6 @@ FUNCTIONS |= {other: FUNCTIONS[name] for other, name in {
 # what is written for signs and words of other languages
 INSTEAD = {
     "@": "write Z[m, n] = A[m, k] * B[k, n]",
-    "%": "write mod(x, 2), or an index m % 2",
     "//": "write floor(x / 2), or an index m // 2",
     ":": "write a variable where a slice would stand, A[m, k], and '=' for an assignment",
     "[": "write W[0] = 0.25 and W[1] = 0.5 as expressions of their own, or give W as an input",
@@ -58,6 +57,12 @@ INSTEAD = {
     "and": "write 1 if X[m] > 0 and Y[m] > 0 else 0",
     "or": "write 1 if X[m] > 0 or Y[m] > 0 else 0",
     "^": "write X[m] ** 2",
+    "=": "write one result a line: Z[m] = X[m], and Y[m] = Z[m] below it",
+    "&": "write and between conditions",
+    "|": "write or between conditions, and abs(x) for what has no sign",
+    "log1p": "write log(1 + x)",
+    "expm1": "write exp(x) - 1",
+    "topk": "write Z[m, k] = X[m, n] ;; V topk, and ;; V argtopk for their places",
     "cumsum": "write S[0, m] = 0 and S[t+1, m] = S[t, m] + X[t, m]",
     "sort": "write Z[m, k] = X[m, n] ;; V topk, with as many k as n: the largest come first",
 }

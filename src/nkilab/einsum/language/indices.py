@@ -5,9 +5,10 @@ Every index is affine in rank variables (lower case) and extents (upper case), o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 
 from .operators import OPERATORS
 
@@ -122,6 +123,27 @@ class Affine:
         return text
 
 
+@dataclass(frozen=True)
+class Around(Affine):
+    """An index that goes on at the other edge: (n + 1) % N is n + 1, or n + 1 - N where that lies inside."""
+
+    last: Affine = Affine()  # the greatest it is: one less than its period
+    moved: int | None = None  # by how many periods as one of its ways; None if it stands for all
+
+    @property
+    def leaves(self) -> tuple[bool, bool]:
+        """Whether its signs let it leave its axis, before 0 and beyond the end."""
+        grows = sum(c for _, c in self.terms if c > 0)
+        return self.constant < 0 or any(c < 0 for _, c in self.terms), self.constant > 0 or grows > 1
+
+    def ways(self) -> Iterator[Around]:
+        """Itself and what lies a period further on; where one of them is inside, no other is."""
+        for by in (0, *(by for by, may in zip((1, -1), self.leaves, strict=True) if may)):
+            terms = [*self.terms, *((name, by * c) for name, c in self.last.terms)]
+            index = affine(terms, self.constant + by * (self.last.constant + 1))
+            yield Around(index.terms, index.constant, self.last, by)
+
+
 def affine(terms: list[tuple[str, int]], constant: int = 0) -> Affine:
     """An affine index with the terms of one name taken together."""
     merged: dict[str, int] = {}
@@ -191,6 +213,11 @@ class Access:
         """It with other affine indices, those of what gathers too."""
         indices = (changed(i) if isinstance(i, Affine) else i.with_indices(changed) for i in self.indices)
         return replace(self, indices=tuple(indices))
+
+    def ways(self) -> list[Access]:
+        """It at every place where an index of it that goes on at the other edge may be."""
+        each = (i.ways() if isinstance(i, Around) else (i,) for i in self.indices)
+        return [replace(self, indices=indices) for indices in product(*each)]
 
     def axis_of(self, variable: str) -> int | None:
         """The first axis whose index has a variable; None if none has."""

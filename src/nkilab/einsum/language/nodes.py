@@ -59,7 +59,8 @@ class Node:
         if self.value is None:
             return {}
         if not isinstance(self.value, dict):
-            raise self.fail(f"{shown(self.value)} stands where keys and values are needed")
+            hint = f"write {self.path.rpartition('.')[2]}: {{KEY: VALUE}}"
+            raise self.fail(f"{shown(self.value)} stands where keys and values are needed", hint)
         return self.value
 
     def items(self) -> list[Node]:
@@ -71,7 +72,7 @@ class Node:
         if self.value is None:
             return []
         if not isinstance(self.value, list):
-            hint = "put it into brackets, or begin it with '- '" if isinstance(self.value, str) else ""
+            hint = "put it into brackets, or begin it with '- '"
             raise self.fail(f"{shown(self.value)} stands where a list is needed", hint)
         return self.value
 

@@ -13,7 +13,8 @@ from functools import partial
 from math import prod
 
 from ...machine import Machine
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Operand, Scalar
+from ..language.additions import Additions
+from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Kind, Operand, Scalar
 from ..plan.context import Context
 from ..plan.values import Tile, Value
 from ..tree import nodes
@@ -55,6 +56,36 @@ def stencils_in(cascade: Cascade, machine: Machine) -> list[Stencil]:
     """Blocks, without the iterated rank, whose turns read neighbours of a state; every rank has an extent."""
     sizes = (int(machine["partitions"]), int(machine["sbuf_bytes_per_partition"]))
     return [s for block in cascade.blocks if (s := _stencil(block, cascade, *sizes)) is not None]
+
+
+def with_whole_operands(cascade: Cascade, machine: Machine) -> Cascade:
+    """The cascade whose blocks are stencils where repeating makes them so what turns read of fewer ranks."""
+    for number in range(len(cascade.blocks)):
+        wide = _repeated(cascade, cascade.blocks[number])
+        if len(stencils_in(wide, machine)) > len(stencils_in(cascade, machine)):
+            cascade = wide
+    return cascade
+
+
+def _repeated(cascade: Cascade, block: Iterate) -> Cascade:
+    """The cascade with all ranks of a block's last result in what its turns read of other tensors."""
+    added, copies, own = Additions(cascade), dict[Access, Einsum](), {e.name for e in block.body}
+    result = block.body[-1].output
+
+    def wide(access: Access) -> Access:
+        names = [i.plain for i in access.indices]
+        is_part = all(names) and len({*names}) == len(names) < len({*names} | {*result.variables})
+        if access.tensor in own or not is_part or not {*names} <= {*result.variables}:
+            return access
+        if access not in copies:
+            name = added.tensor(
+                f"{access.tensor}_repeated", added.tensors[result.tensor].ranks, access.tensor, Kind.REPEATED
+            )
+            copies[access] = Einsum(replace(result, tensor=name), (access,), place=block.place)
+        return copies[access].output
+
+    inner, place = replace(block, body=tuple(e.reading(wide) for e in block.body)), cascade.steps.index(block)
+    return added.applied((*cascade.steps[:place], *copies.values(), inner, *cascade.steps[place + 1 :]))
 
 
 def _stencil(block: Iterate, cascade: Cascade, lanes: int, room: int) -> Stencil | None:

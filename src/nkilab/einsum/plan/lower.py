@@ -9,7 +9,7 @@ from functools import partial
 from ...machine import Machine
 from ..hardware import Hardware
 from ..language.ast import Cascade
-from ..lower.stencil import stencils_in
+from ..lower.stencil import stencils_in, with_whole_operands
 from ..rewrite.common import with_common_results, with_shared_names
 from ..rewrite.defer import deferred
 from ..rewrite.diagonals import with_diagonals
@@ -85,6 +85,7 @@ class Planning:
         if self.given.is_watched:
             return self.lowering(held, knobs=knobs, fixed=self.given, edges={}).laid_out()
         held, back = with_forward_indices(held)
+        held = with_whole_operands(held, self.machine)
         stencils = stencils_in(held, self.machine)
         held = with_halos(held, stencils, int(self.machine["partitions"]))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ...errors import UnsupportedError
 from ..language.additions import Additions, free_variable
 from ..language.ast import (
     Access,
@@ -83,8 +82,11 @@ def _state(cascade: Cascade, block: Iterate, tensor: str, axis: int, offset: int
             is_state = True
             place = block.body.index(einsum)
             late |= place > writer or (place == writer and not _is_pointwise(einsum, access))
-    outside = _reads([s for s in cascade.steps if s is not block], tensor)
-    is_kept |= any(_position(access, axis, cascade) != turns - 1 + offset for _, access in outside)
+    outside = [s for s in cascade.steps if s is not block]
+    reads = _reads(outside, tensor)
+    is_kept |= any(_position(access, axis, cascade) != turns - 1 + offset for _, access in reads)
+    set_ = (e.output for e in einsums_of(tuple(outside)) if e.name == tensor)
+    is_kept |= any(_position(access, axis, cascade) != offset - 1 for access in set_)
     return State(tensor, axis, offset, is_state, is_kept, not late)
 
 
@@ -122,7 +124,10 @@ class _Rewriter:
         steps: list[Step] = []
         for step in self.held.steps:
             if step is self.block:
-                steps = [*self.begun(steps), *steps, self.body()]
+                begun = self.begun(steps)
+                # zeros come first, copies behind what they copy
+                behind = [e for e in begun if e.accesses]
+                steps = [*(e for e in begun if not e.accesses), *steps, *behind, self.body()]
             elif isinstance(step, Einsum):
                 steps += self.outside(step)
             else:
@@ -133,18 +138,30 @@ class _Rewriter:
     def begun(self, before: list[Step]) -> list[Einsum]:
         """State that nothing sets is 0 before the first turn; so is what is read before it is written."""
         written = {s.name for s in before if isinstance(s, Einsum)}
-        found = []
+        starts = []
         for state in self.states.values():
             now = self.names[state.tensor]
             if state.is_state and now not in written:
-                found.append(Einsum(self.named(state, now), (Scalar(),)))
+                starts.append(Einsum(self.named(state, now), (self.start(state, before),)))
             is_read = any(self.is_history(a, state) for _, a in _reads(self.block.body, state.tensor))
             if state.is_kept and is_read and state.tensor not in written:
                 indices = list(self.named(state, now).indices)
                 turn = free_variable(f"{self.block.variable}_", self.held)
                 indices.insert(state.axis, Affine(((turn, 1),)))
-                found.append(Einsum(Access(state.tensor, tuple(indices)), (Scalar(),)))
-        return found
+                starts.append(Einsum(Access(state.tensor, tuple(indices)), (Scalar(),)))
+        return starts
+
+    def start(self, state: State, before: list[Step]) -> Access | Scalar:
+        """What the first turn reads of a state: what is set before it among other values, or 0."""
+        indices, place = [*self.named(state, state.tensor).indices], state.offset - 1
+        indices.insert(state.axis, Affine((), place))
+        for einsum in (s for s in before if isinstance(s, Einsum) and s.name == state.tensor):
+            index = einsum.output.indices[state.axis]
+            extents = {v: self.held.extent(v, einsum) for v in index.variables}
+            low, high = index.at(self.held.sizes).ends(extents) if isinstance(index, Affine) else (0, -1)
+            if low <= place <= high:
+                return Access(state.tensor, tuple(indices))
+        return Scalar()
 
     def named(self, state: State, name: str) -> Access:
         """A tensor without the iterated rank, indexed as the Einsum that writes it does."""
@@ -216,9 +233,4 @@ class _Rewriter:
         if _position(einsum.output, state.axis, self.held) == state.offset - 1:
             short = replace(self.short(einsum.output, state), tensor=self.names[state.tensor])
             return [replace(changed, output=short), *found]
-        if not found:
-            raise UnsupportedError(
-                f"{einsum.output} is set outside of the block that iterates {self.block.variable}, "
-                "other than before its first turn"
-            )
         return found

@@ -5,6 +5,7 @@ A reduction in which a comparison leaves one value, `S[i, j]` summed over j wher
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -22,9 +23,9 @@ def with_diagonals(cascade: Cascade) -> Cascade:
     added, own, steps = Additions(cascade), dict[tuple[str, int], Einsum](), list[Step]()
     bound = {e.name for block in cascade.blocks for e in block.body}
 
-    def apart(access: Access) -> Operand:
+    def apart(access: Access, turns: Collection[str] = ()) -> Operand:
         names = [i.plain for i in access.indices]
-        first = next((n for n, (a, b) in enumerate(pairwise(names)) if a and a == b), None)
+        first = next((n for n, (a, b) in enumerate(pairwise(names)) if a and a == b and a not in turns), None)
         if first is None or access.tensor in bound or access.gathers:
             return access
         key = access.tensor, first
@@ -35,7 +36,8 @@ def with_diagonals(cascade: Cascade) -> Cascade:
         return Access(own[key].name, (*access.indices[: first + 1], *access.indices[first + 2 :]))
 
     for step in cascade.steps:
-        steps.append(step.reading(apart) if isinstance(step, Einsum) else step)
+        turn = "" if isinstance(step, Einsum) else step.variable
+        steps.append(step.with_body([e.reading(partial(apart, turns=(turn, e.turning))) for e in step.body]))
     return added.applied(tuple(steps)) if own else cascade
 
 

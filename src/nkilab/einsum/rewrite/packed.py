@@ -148,7 +148,7 @@ def _packed(small: _Small, cascade: Cascade, partitions: int) -> Cascade | None:
     read = {small.image: image, small.weights: Access(matrix, plain(inside))}
     changed = replace(einsum.reading(read.__getitem__), before=einsum.title, text="")
     steps = tuple(changed if step is einsum else step for step in cascade.steps)
-    joined = with_joined_ranks(added.applied(steps), partitions)
+    joined = with_joined_ranks(added.applied(steps), partitions, (small.weights.tensor,))
     added = Additions(joined)
     diagonal = _diagonal(small, added)
     own = diagonal[-1].output

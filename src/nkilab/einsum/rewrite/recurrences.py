@@ -14,7 +14,7 @@ from dataclasses import replace
 from ...errors import UnsupportedError
 from ..language.additions import Additions, free_variable
 from ..language.ast import Cascade, Condition, Einsum, Iterate, Kind, Recurrence, Step, block_extent
-from ..language.indices import Access, Affine, Index, Operand, Scalar, affine
+from ..language.indices import Access, Affine, Operand, Scalar, affine, plain
 from ..language.operators import OPERATORS
 from .coefficients import NoRecurrenceError
 from .inner_scans import with_inner_scans
@@ -28,7 +28,7 @@ def with_scans(cascade: Cascade) -> tuple[Cascade, dict[str, str]]:
     """The cascade without the blocks that are scans, and why the others stay, by what each hands on.
 
     Raises:
-        UnsupportedError: if a block that stays counts down, or one in a block is no scan.
+        UnsupportedError: if one in a block is no scan, or indices that tensors hold read what counts down.
     """
     reasons, cascade = {}, with_inner_scans(cascade, _taken_apart)
     # a block changes what stands behind it
@@ -37,7 +37,7 @@ def with_scans(cascade: Cascade) -> tuple[Cascade, dict[str, str]]:
         try:
             cascade = _Distribution(cascade, block).cascade()
         except NoRecurrenceError as reason:
-            _need_upwards(block, reason)
+            cascade, block = _upwards(cascade, block)
             state, chain = _chain(block)
             reasons[state] = f"{chain} {STEPWISE} {reason}"
             cascade = _with_numbers_ahead(cascade, block)
@@ -151,12 +151,31 @@ def _with_numbers_ahead(cascade: Cascade, block: Iterate) -> Cascade:
     return added.applied(steps)
 
 
-def _need_upwards(block: Iterate, reason: NoRecurrenceError) -> None:
-    """Refuse a block that counts down and is no scan."""
-    if _counts_down(block):
-        sentence = f"the block over {block.variable} counts down and is no scan, because {reason}"
-        error = UnsupportedError(sentence, hint="count the variable the other way round")
-        raise block.body[0].located(error, block.body[0].output) from None
+def _upwards(cascade: Cascade, block: Iterate) -> tuple[Cascade, Iterate]:
+    """The cascade with a block that counts down as one that counts up, and that block.
+
+    What it writes lies in the order of its turns; outputs are copied out of that.
+    """
+    if not _counts_down(block):
+        return cascade, block
+    added, copies = Additions(cascade), list[Einsum]()
+    falling = {e.name: axes for e in block.body if (axes := _falling(e.output, block.variable))}
+    names = {t: added.tensor(f"{t}_turns", cascade.tensors[t].ranks, t, Kind.NOW) for t in falling}
+
+    def upwards(access: Access) -> Access:
+        if access.tensor not in falling:
+            return access
+        return replace(_from_end(access, falling[access.tensor], cascade), tensor=names[access.tensor])
+
+    bodies = ([replace(e.reading(upwards), output=upwards(e.output)) for e in s.body] for s in cascade.steps)
+    steps = [step.with_body(body) for step, body in zip(cascade.steps, bodies, strict=True)]
+    for tensor in falling:
+        ranks = enumerate(added.tensors.pop(tensor).ranks)
+        whole = Access(tensor, plain(free_variable(f"{r.lower()}_{n}", cascade) for n, r in ranks))
+        copies.append(Einsum(whole, (upwards(whole),), place=block.place))
+    copies = [e for e in copies if e.name in cascade.outputs]
+    added.tensors |= {e.name: cascade.tensors[e.name] for e in copies}
+    return added.applied((*steps, *copies)), steps[cascade.steps.index(block)]  # type: ignore[return-value]
 
 
 def _counts_down(block: Iterate) -> bool:
@@ -170,11 +189,16 @@ def _falling(access: Access, variable: str) -> list[int]:
     return [n for n, i in indices if isinstance(i, Affine) and i.coefficient(variable) < 0]
 
 
-def _from_end(index: Index, size: int) -> Affine:
-    """An index of an axis that is counted from its other end."""
-    if not isinstance(index, Affine):
-        raise NoRecurrenceError(f"{index} is gathered in a block that counts down")
-    return affine([(n, -c) for n, c in index.terms], size - 1 - index.constant)
+def _from_end(access: Access, axes: Sequence[int], cascade: Cascade) -> Access:
+    """An access with axes counted from their other ends."""
+    indices, shape = [*access.indices], cascade.shape(access.tensor)
+    for n in axes:
+        index = indices[n]
+        if not isinstance(index, Affine):
+            error = UnsupportedError(f"{index} is an index of {access.tensor}, of which a block counts down")
+            raise error.located(str(access.place), "einsum.expressions")
+        indices[n] = affine([(v, -c) for v, c in index.terms], shape[n] - 1 - index.constant)
+    return replace(access, indices=tuple(indices))
 
 
 def _chain(block: Iterate) -> tuple[str, str]:
@@ -214,9 +238,7 @@ class _Distribution:
 
         def in_order(access: Access) -> Access:
             """What the block alone reads, in the order of its turns."""
-            size = {n: self.source.shape(access.tensor)[n] for n in own.get(access.tensor, ())}
-            indices = (_from_end(i, size[n]) if n in size else i for n, i in enumerate(access.indices))
-            return replace(access, indices=tuple(indices))
+            return _from_end(access, own.get(access.tensor, ()), self.source)
 
         return [replace(e.reading(in_order), output=in_order(e.output)) for e in body]
 
@@ -371,7 +393,8 @@ class _Distribution:
         """A scan that writes what it begins with too, if it is read or returned."""
         if einsum.name not in self.lasts or einsum.recurrence is None:
             return einsum
-        every = (a for e in (*self.steps, *self.outside()) if e.recurrence is None for a in e.accesses)
+        readers = (*(e for e in self.steps if e.recurrence is None), *self.outside())
+        every = (a for e in readers for a in e.accesses)
         others = {str(a) for a in every if a.tensor == einsum.name} - {str(einsum.output)}
         is_read = bool(others) or (einsum.name in self.source.outputs and einsum.name in self.firsts)
         size = self.source.shape(einsum.name)[self.places.axes[einsum.name]]
