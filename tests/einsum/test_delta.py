@@ -74,7 +74,7 @@ def test_a_triangular_system_adds_what_turn_after_turn_adds(text: str) -> None:
     scans, inputs = _scans(text, "O", "U"), _inputs()
     chunks = with_chunks(scans, 128)
     # 96 turns are 2 chunks of 48, which no power of 2 divides
-    assert [s.variable for s in chunks.blocks] == ["t_chunk"]
+    assert [s.variable for s in chunks.blocks] == ["t_level", "t_chunk"]
     assert chunks.sizes["T_CHUNK"] == 2
     assert chunks.outputs == scans.outputs
     results = _evaluated(chunks, inputs)

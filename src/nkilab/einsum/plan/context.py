@@ -143,7 +143,8 @@ class Context:
 
         Indices do not count, nor do a few numbers in float32, by which the others are scaled.
         """
-        sizes = {t: prod(self.cascade.shape(t)) for t in self.cascade.inputs if "int" not in self.dtypes[t]}
+        read = {t for e in self.cascade.einsums for t in e.reads if "int" not in self.dtypes[t]}
+        sizes = {t: prod(self.cascade.shape(t)) for t in self.cascade.inputs if t in read}
         wide = sum(size for t, size in sizes.items() if self.bytes_of(self.dtypes[t]) > 2)
         narrow = {d for t in sizes if self.bytes_of(d := self.dtypes[t]) < 4}
         return wide * SCALED <= sum(sizes.values()) and bool(narrow) and "float16" not in narrow

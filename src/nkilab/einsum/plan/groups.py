@@ -59,6 +59,8 @@ def groups_of(
         is_plain = all(isinstance(s, Einsum) for s in (*held, step))
         is_alone = is_parted and is_plain and not _belongs(step, held, cascade)
         is_alone |= any(e.name in alone for e in einsums_of([*held[-1:], step]))
+        # loops around two blocks would have turns of the second wait for all of the first
+        is_alone |= sum(isinstance(s, Iterate) for s in (*held, step)) > 1
         if held and together and not is_alone and _is_useful(held, step, cascade.steps[number + 1 :]):
             held.append(step)
             shared = together

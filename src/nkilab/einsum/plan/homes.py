@@ -88,13 +88,11 @@ class Homes:
                 ctx.build.scopes[0].bytes -= ctx.build.bytes_of(tile.buffer)
             ctx.resident.remove(name)
 
-    def settle_homes(self, group: Group, later: set[str], is_trivial: bool, blocks: dict[str, int]) -> None:
+    def settle_homes(self, group: Group, is_trivial: bool, blocks: dict[str, int]) -> None:
         """Decide where results of a group lie: on chip as far as there is room, else in HBM."""
-        ctx = self.ctx
-        reads = {t for e in group.einsums for t in e.reads}
-        self.products, self.later = self.units.products_of(group), later
-        sizes: dict[str, int] = {}
-        wants: dict[int, str] = {}
+        ctx, reads = self.ctx, {t for e in group.einsums for t in e.reads}
+        self.products, later = self.units.products_of(group), self.later
+        sizes, wants = dict[str, int](), dict[int, str]()
         tiles = (v for v, b in blocks.items() if b > 1 and not (is_trivial and self.is_long(v, group)))
         tile = next(tiles, "")
         for einsum in reversed(group.einsums):
@@ -118,7 +116,8 @@ class Homes:
             kept_before = kept_before and (name in self.written or not is_output)
             if not (kept_before or is_far) and (name in reads or (name in later and not crosses) or not home):
                 home = "both" if home else "chip"
-                sizes[name] = size
+                # where a block finds its state it leaves it
+                sizes[name] = size if ctx.chip(name) is None else 0
             ctx.homes[name] = "chip hbm" if home == "both" else home
             ctx.wanted[name] = wants[id(einsum)]
             ctx.served[name] = self.served(einsum, group)
@@ -205,19 +204,18 @@ class Homes:
         return is_inner and is_alone and is_same and is_plain and not self.narrow(einsum, group)
 
     def lives(self, group: Group) -> dict[str, range]:
-        """The nests, by number, from the one that makes a result to the last one that reads it."""
-        units = self.units.nests(group.einsums)
-        if any(isinstance(s, Iterate) for s in group.steps):
-            return {e.name: range(len(units)) for e in group.einsums}
-        nests: dict[str, list[int]] = {}
+        """The nests, by number, in which results are there; what turns find, in all of theirs."""
+        units, nests = self.units.nests(group.einsums), dict[str, list[int]]()
         for n, unit in enumerate(units):
             for name in {t for e in unit for t in (e.name, *e.reads)}:
                 nests.setdefault(name, []).append(n)
-        lasting = {*self.later, *self.ctx.cascade.outputs}
-        return {
-            e.name: range(nests[e.name][0], len(units) if e.name in lasting else nests[e.name][-1] + 1)
-            for e in group.einsums
-        }
+        for block in (s for s in group.steps if isinstance(s, Iterate)):
+            turning = [n for n, u in enumerate(units) if self.units.turns.get(id(u[0])) == block.variable]
+            for name in state_of(block):
+                nests[name] = sorted((*nests[name], *turning))
+        for name in {*self.later, *self.ctx.cascade.outputs} & nests.keys():
+            nests[name].append(len(units) - 1)
+        return {e.name: range(nests[e.name][0], nests[e.name][-1] + 1) for e in group.einsums}
 
     def without_room(self, sizes: dict[str, int], buffers: int, lives: Mapping[str, range]) -> list[str]:
         """Tensors, the largest first, that go to HBM so that those that are there at once fit."""
@@ -436,6 +434,16 @@ class Homes:
                 points = prod(self.ctx.cascade.extent(v, reader) for v in reader.variables)
                 lost_ns += points / self.ctx.lanes / self.ctx.machine["vector_clock_ghz"]
         return held, lost_ns
+
+    def apart(self, group: Group, batch: Sequence[str], single: Sequence[str]) -> list[str]:
+        """Variables of a batch to take one value at a time, so that what turns of a block use is on chip."""
+        taken, has_turns = list[str](), any(isinstance(s, Iterate) for s in group.steps)
+        inner = [e for e in group.einsums if e.name not in self.ctx.cascade.outputs]
+        for variable in sorted(batch, key=lambda v: self.ctx.cascade.extent(v, group.einsums[-1])):
+            sizes = {e.name: self.tile_bytes(e, dict.fromkeys((*single, *taken), 1)) for e in inner}
+            if has_turns and self.without_room(sizes, 1, self.lives(group)):
+                taken.append(variable)
+        return taken
 
     def rows_apart(self, group: Group, shared: Sequence[str]) -> list[tuple[str, int, int]]:
         """A loop over rows of the same partition, so that some are moved while others are computed."""

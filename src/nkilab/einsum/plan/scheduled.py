@@ -44,7 +44,7 @@ class Scheduled:
     def lower(self) -> list[Group]:
         """Append all Einsums; returns the groups that are left, none."""
         ctx, mapping = self.ctx, self.ctx.given
-        self.homes.settle_homes(Group(self.cascade.steps, ()), set(), True, {})
+        self.homes.settle_homes(Group(self.cascade.steps, ()), True, {})
         for name in self.einsums:
             ctx.homes[name] = "hbm" if mapping.instruction(name) == "Store" else "chip"
         for name, memory in mapping.memories.items():

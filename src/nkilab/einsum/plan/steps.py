@@ -124,7 +124,7 @@ class Lowering:
         ctx = self.ctx
         if self.is_placed(group):
             return
-        self.group, self.later, self.units.points = group, later, ()
+        self.group, self.later, self.homes.later, self.units.points = group, later, later, ()
         self.units.totals = {id(e) for e in group.totals(group.shared)}
         loops = self.loops_of(group)
         totals = group.totals(turning_of(loops))
@@ -135,7 +135,7 @@ class Lowering:
         ctx.resident |= {e.name for e in totals}
         self.units.points = tuple(v for v, _, block in loops if block == 1)
         is_trivial = not turning_of(loops)
-        self.homes.settle_homes(group, later, is_trivial, {v: b for v, _, b in loops})
+        self.homes.settle_homes(group, is_trivial, {v: b for v, _, b in loops})
         self.homes.bar(group)
         ctx.loops = [(v, -(-e // b)) for v, e, b in loops]
         ctx.blocks = {v: b for v, _, b in loops}
@@ -243,8 +243,11 @@ class Lowering:
             v for v in shared if not self.takes_elements(group, products, v)
             if v not in forced and all(given.may_turn(v, e.name, e.output.variables) for e in group.einsums)
         ]  # fmt: skip
-        single = [v for v in batches(products, shared) if not all(self.is_together(e, v) for e in products)]
-        rest = [v for v in shared if v not in single and not self.units.is_scattering(v, products)]
+        batch = batches(products, shared)
+        single = [v for v in batch if not all(self.is_together(e, v) for e in products)]
+        single += self.homes.apart(group, [v for v in batch if v not in single], single)
+        few = [v for v in batch if v in single or cascade.extent(v, last) <= self.ctx.lanes]
+        rest = [v for v in shared if v not in few and not self.units.is_scattering(v, products)]
         loops = [*((v, cascade.extent(v, last), 1) for v in single), *loops]
         tiled = self.homes.tiled_by(group, rest, products, dict.fromkeys(single, 1)) if rest else ""
         is_tiled = bool(single) or given.is_watched

@@ -27,8 +27,6 @@ from .levels import Levels
 
 # turns of a chunk at least
 FEWEST_TURNS = 16
-# turns of a chunk at most whose sums are solved: twice as many take one more level, and no less time
-MOST_SOLVED = 64
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ def _in_chunks(cascade: Cascade, form: Form, partitions: int, delta: Delta | Non
     if not form.is_matrix:
         return cascade
     turns = cascade.extent(form.turn, form.scan)
-    most = min(partitions, turns, turns if delta is None else MOST_SOLVED)
+    most = min(partitions, turns if delta is None else turns // 2)
     lengths = [n for n in range(1, most + 1) if not form.is_levelled or n & (n - 1) == 0]
     length = max(n for n in lengths if turns % n == 0)
     # the last chunk has fewer turns where none divide them into long ones
@@ -181,7 +179,7 @@ class Chunks(InChunks):
 
     def early(self, last: Operand) -> Operand:
         """What was added last, computed before all chunks."""
-        own = [e for e in self.body[-1:] if e.output == last]
+        own = [e for s in self.body[-1:] for e in s.body if e.output == last]
         self.ahead += own
         self.body = self.body[: len(self.body) - len(own)]
         return last
@@ -265,7 +263,7 @@ class Chunks(InChunks):
             self.read(reader)
         self.follow()
         begun = Einsum(at(self.states, self.chunk, Affine()), (self.scan.operands[2],))
-        chunks = Iterate(self.chunk, tuple(self.body), self.scan.place)
+        chunks = Iterate(self.chunk, tuple(e for s in self.body for e in s.body), self.scan.place)
         own: list[Step] = [*self.ahead, begun, chunks, *self.behind]
         if self.form.last is not None:
             end = at(self.states, self.chunk, Affine(constant=self.count))
@@ -356,10 +354,10 @@ class Chunks(InChunks):
         inverse = self.inverse(self.add("joined", (weight, *slope), "multiply"))
         # of all chunks before the first state, of which inverses need nothing
         late = {self.states.tensor}
-        for einsum in self.body:
-            late |= {einsum.name} if late & {*einsum.reads} else set()
-        self.ahead += [e for e in self.body if e.name not in late]
-        self.body = [e for e in self.body if e.name in late]
+        for step in self.body:
+            late |= {e.name for e in step.body} if late & {t for e in step.body for t in e.reads} else set()
+        self.ahead += [s for s in self.body if s.body[0].name not in late]
+        self.body = [s for s in self.body if s.body[0].name in late]
         value = self.in_columns(results[delta.chain[-1].name])
         solution = self.add("solution", (inverse, value), "multiply", summed=(self.column,))
         self.solution = self.finite(solution)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from ..language.additions import Additions
-from ..language.ast import Cascade, Derived, Einsum, Kind, Recurrence, Tensor
+from ..language.ast import Cascade, Derived, Einsum, Iterate, Kind, Recurrence, Step, Tensor
 from ..language.indices import Access, Affine, Operand, Position, Scalar, plain
 
 Kept = TypeVar("Kept", bound=Operand)
@@ -43,8 +43,8 @@ class InChunks:
         self.chunk = self.variable("CHUNK", self.count)
         self.row, self.column = self.variable("ROW", length), self.variable("COLUMN", length)
         self.levels = (length - 1).bit_length()
-        self.level = self.variable("LEVEL", self.levels)
-        self.ahead, self.body = list[Einsum](), list[Einsum]()
+        self.level, self.size = self.variable("LEVEL", self.levels), self.variable("SIZE", self.levels + 1)
+        self.ahead, self.body = list[Step](), list[Step]()
 
     def variable(self, hint: str, size: int) -> str:
         """The variable of a new rank."""
@@ -108,36 +108,48 @@ class InChunks:
     def joins(self) -> Access:
         """1 where a row lies in the right half of a block that has the column in its left half.
 
-        A half m of block n, both counted from 0, has 4n + m as its place, in units of its length.
+        Columns before a half, but not before its block: of both sizes it is known where that of a row begins.
         """
         add, row = self.add, Position(*plain([self.row]))
-        doubled = Recurrence(self.level, op0="multiply", op1="add")
-        half = add("half", (Scalar(value=2.0), Scalar(), Scalar(value=0.5)), recurrence=doubled)
-        sizes = (half, add("sizes", (half, half), "add"))
-        begins = [add("begins", (row, add("inside", (row, n), "mod")), "subtract") for n in sizes]
-        place = add("place", begins, "add")
-        goal = self.in_columns(add("goal", (place, half), "add"))
-        return add("joins", (place, goal), "equal")
+        doubled = Recurrence(self.size, op0="multiply", op1="add")
+        size = add("sizes", (Scalar(value=2.0), Scalar(), Scalar(value=0.5)), recurrence=doubled)
+        begin = add("begins", (row, add("inside", (row, size), "mod")), "subtract")
+        early = add("early", (begin, Position(*plain([self.column]))), "greater")
+        sides = (at(early, self.size, Affine(((self.level, 1),), n)) for n in range(2))
+        return add("joins", (*sides,), "subtract")
 
     def inverse(self, matrix: Access) -> Access:
         """That of 1 minus a matrix of which rows have what stands before them.
 
-        Inverses of blocks of two halves are X + X P X, of the inverses of these and what of the matrix joins
-        them. That is as stable as turn after turn, which powers of the matrix are not.
+        Inverses of blocks of two halves are X + X P X, of the inverses X of these and what P of the matrix
+        joins them. That is as stable as turn after turn, which powers of the matrix are not. Turns have X and
+        its transpose, so that products sum over the first axis of either operand.
         """
-        inverse = self.same
-        parts = self.add("parts", (matrix, self.joins), "multiply")
-        (middle,) = plain([self.variable("MIDDLE", self.length)])
+        middle, row, column = plain([self.variable("MIDDLE", self.length), self.row, self.column])
+        stack, parts = self.variable("LEVELS", self.levels + 1), (matrix, self.joins)
+        own = {*matrix.variables, stack} - {self.level}
+        every = [self.new(hint, own) for hint in ("transpose", "inverse")]
+        for one in every:
+            self.put(Einsum(at(one, stack, Affine()), (self.same,)))
+        outside, self.ahead, self.body = (self.ahead, self.body), [], []
+        transpose, inverse = (at(one, stack, *plain([self.level])) for one in every)
+        behind = [at(one, stack, Affine(((self.level, 1),), 1)) for one in every]
 
-        def product(left: Access, right: Access) -> Access:
-            factors = (at(left, self.column, middle), at(right, self.row, middle))
-            return self.add("product", factors, "multiply", summed=middle.variables)
+        def factors(left: Access, right: Access) -> tuple[Access, Access]:
+            return at(at(left, self.row, middle), self.column, row), at(right, self.row, middle)
 
-        for n in range(self.levels):
-            part = at(parts, self.level, Affine(constant=n))
-            if n:
-                # rows of what is multiplied last need no others: nothing beyond float32 leaves its row
-                inverse = self.finite(inverse) if n > 1 else inverse
-                part = product(product(inverse, part), inverse)
-            inverse = self.add("inverse", (inverse, part), "add")
-        return inverse
+        def product(hint: str, left: Access, right: Access) -> Access:
+            return self.add(hint, factors(left, right), "multiply", summed=middle.variables)
+
+        joined = product("joined", self.add("part", parts, "multiply"), transpose)
+        more = self.add("more", (self.same, joined), "add")
+        self.put(Einsum(behind[0], factors(inverse, more), "multiply", "add"))
+        # what is beyond float32 does not leave its row, but where rows of an inverse are summed
+        self.put(Einsum(behind[1], (self.finite(product("product", more, inverse)),)))
+        block = Iterate(
+            self.level, tuple(e for s in (*self.ahead, *self.body) for e in s.body), self.origin.place
+        )
+        self.ahead, self.body = outside
+        (self.body if self.chunk in matrix.variables else self.ahead).append(block)
+        last = at(every[0], stack, Affine(constant=self.levels))
+        return at(at(at(last, self.row, middle), self.column, row), middle.plain, column)
