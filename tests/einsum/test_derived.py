@@ -17,6 +17,7 @@ from nkilab.einsum.plan.knobs import RULES
 from nkilab.einsum.plan.normal import normal
 from nkilab.einsum.plan.recurrence import without_turns
 from nkilab.einsum.reference import evaluate
+from nkilab.einsum.rewrite.bands import with_bands_of_ones
 from nkilab.einsum.rewrite.batch_order import with_batches_first
 from nkilab.einsum.rewrite.common import with_small_parts
 from nkilab.einsum.rewrite.defer import deferred
@@ -82,6 +83,8 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
     Kind.WINDOW: (lambda c: with_windows_as_rows(c, 128), cascade_of("X: C H W, F: K C R S, Z: P Q K",
                   ["Z[p, q, k] = X[c, 2*p + r, 3*q + s] . F[k, c, r, s] ;; M mul V add"], "Z",
                   {"C": 3, "H": 8, "W": 12, "K": 5, "R": 2, "S": 3, "P": 4, "Q": 4})),
+    Kind.BAND: (lambda c: with_bands_of_ones(c, 8), cascade_of("X: C P, Z: C P",
+                ["Z[c, p] = X[c + r - 1, p] ;; M unary(square) V add"], "Z", {"C": 9, "P": 4, "R": 3})),
     Kind.OVERLAP: (with_overlapping_rows, cascade_of("X: B L, F: K N, Z: B T K",
                    ["Z[b, t, k] = X[b, 2*t + 3*n] . F[k, n] ;; M mul V add"], "Z",
                    {"B": 2, "L": 19, "K": 5, "N": 4, "T": 5})),

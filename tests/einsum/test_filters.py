@@ -1,4 +1,4 @@
-"""Transposed convolutions: sums over an image become sums over the filter, for each rest of the place."""
+"""Transposed convolutions as sums over the filter, and sums over windows as products with bands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 from nkilab import einsum
 from nkilab.einsum.language.ast import Cascade, Tensor
 from nkilab.einsum.language.expressions import read_einsum
-from nkilab.einsum.rewrite.bands import with_bands
+from nkilab.einsum.reference import evaluate
+from nkilab.einsum.rewrite.bands import with_bands, with_bands_of_ones
+from tests.einsum.test_views import cascade_of, whole_numbers
 
 
 def spread(image: np.ndarray, weights: np.ndarray, step: int, before: int, places: int) -> np.ndarray:
@@ -155,3 +157,72 @@ def test_what_is_no_long_window_has_no_band(step: str) -> None:
     sizes = {"L": 300, "K": 64, "I": 100, "J": 64}
     cascade = Cascade(ranks, (read_einsum(step),), ("Y",), sizes=sizes)
     assert with_bands(cascade, 128) is cascade
+
+
+def windows(x: np.ndarray, axis: int, first: int, length: int, step: int = 1) -> np.ndarray:
+    """Sums over windows of an axis, zero beyond its edges, with the first window beginning at `first`."""
+    places = range(0, x.shape[axis], step)
+    inside = [[n for n in range(p + first, p + first + length) if 0 <= n < x.shape[axis]] for p in places]
+    return np.stack([x.take(own, axis).sum(axis) for own in inside], axis)
+
+
+# forwards and backwards, of squares, of products scaled, over strides, of two axes, beyond an end
+@pytest.mark.parametrize(
+    ("step", "tensors", "expected"),
+    [
+        ("Z[c, p] = X[c + r - 2, p] ;; V add", "X: C P, Z: C P", lambda x: windows(x, 0, -2, 5)),
+        ("Z[c, p] = X[c - r, p] ;; V add", "X: C P, Z: C P", lambda x: windows(x, 0, -4, 5)),
+        ("Z[c, p] = X[c + r - 2, p] ;; M square V add", "X: C P, Z: C P", lambda x: windows(x**2, 0, -2, 5)),
+        ("Z[c, p] = X[c - r, p] . U[c - r, p] . 3 ;; M mul V add", "X: C P, U: C P, Z: C P",
+         lambda x, u: 3 * windows(x * u, 0, -4, 5)),
+        ("Z[c, p] = X[2*c + r - 1, p] ;; V add", "X: D P, Z: C P", lambda x: windows(x, 0, -1, 5, 2)),
+        ("Z[c, p] = X[c + r - 3, p + q - 1] ;; V add", "X: C P, Z: C P",
+         lambda x: windows(windows(x, 0, -3, 5), 1, -1, 3)),
+        ("Z[b, c, p] = X[b, c + r + 40, p] ;; V add", "X: B C P, Z: B C P",
+         lambda x: windows(x, 1, 40, 5)),
+    ],
+)  # fmt: skip
+def test_sums_over_windows_are_products_with_bands_of_ones(
+    step: str, tensors: str, expected: Callable[..., np.ndarray]
+) -> None:
+    declared = dict(tensor.split(": ") for tensor in tensors.split(", "))
+    cascade = cascade_of(declared, [step], B=2, C=42, D=84, P=6, R=5, Q=3)
+    other = with_bands_of_ones(cascade, 64)
+    assert [e.is_product for e in other.einsums][-1]
+    assert not any("r" in i.variables for e in other.einsums for i in e.indices)
+    arrays = {t: whole_numbers(*cascade.shape(t)) for t in cascade.inputs}
+    assert np.array_equal(evaluate(other, arrays)["Z"], expected(*arrays.values()))
+
+
+@pytest.mark.parametrize(
+    ("step", "sizes"),
+    [
+        ("Z[c, p] = X[c + r - 2, p] ;; V max", {}),  # is no sum
+        ("Z[c, p] = X[c + r - 2, p] ;; M exp V add", {}),  # has ones beyond an edge
+        ("Z[c, p] = X[c + 2*r, p] ;; V add", {}),  # leaves elements out
+        ("Z[c, p] = X[c + r, c] ;; V add", {}),  # has a place elsewhere, too
+        ("Z[c, p] = X[c + r, p] . U[r, p] ;; M mul V add", {}),  # has numbers of its own for each element
+        ("Z[c, p] = X[c + r, p] . 3 ;; M add V add", {}),  # adds a number as often as it has elements
+        ("Z[c, p] = X[c + r, p] ;; V add", {"C": 31}),  # would leave half of the partitions empty
+        ("Z[c, p] = X[c + r, p] ;; V add", {"R": 2}),  # is a sum of two
+    ],
+)
+def test_what_is_no_window_of_ones_on_partitions_stays_as_it_is(step: str, sizes: dict[str, int]) -> None:
+    tensors = {"X": "D P", "Z": "C P"} | ({"U": "R P"} if "U[" in step else {})
+    cascade = cascade_of(tensors, [step], **{"C": 42, "D": 50, "P": 42, "R": 5, **sizes})
+    assert with_bands_of_ones(cascade, 64) is cascade
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [("float32", 2.0**-20), ("bfloat16", 2.0**-8)])
+def test_a_window_along_partitions_is_summed_by_tensor_engine(dtype: str, unit: float) -> None:
+    """A norm over neighbouring channels copied its image with zeros around it, and loaded it for each."""
+    text = "S[n, c, p] = sum(X[n, c + r - 2, p]**2, r)\nY[n, c, p] = X[n, c, p] * rsqrt(1 + S[n, c, p])"
+    shape = (2, 96, 300)
+    kernel = einsum.compile(text, shapes={"X": shape}, sizes={"R": 5}, dtypes={"X": dtype}, outputs=["Y"])
+    assert "nc_matmul" in kernel.source
+    assert "X_edged" not in kernel.source
+    x = np.random.default_rng(3).integers(-8, 9, shape).astype(np.float32)
+    expected = x / np.sqrt(1 + windows(x.astype(float) ** 2, 1, -2, 5))
+    got = np.asarray(kernel(X=x), np.float64)
+    np.testing.assert_allclose(got, expected, rtol=unit)
+    assert all(verdict.is_fine for verdict in kernel.verify())

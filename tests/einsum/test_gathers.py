@@ -7,6 +7,7 @@ import pytest
 
 from nkilab import einsum
 from nkilab.einsum.compiled import CompiledEinsum
+from nkilab.einsum.rewrite.gathered import with_one_index
 from nkilab.errors import KernelError
 
 EXPERTS = "Y[t, f] = X[t, d] * W[E[t // 64], d, f]"
@@ -74,3 +75,54 @@ def test_what_places_index_is_as_long_as_what_was_searched() -> None:
     sums = np.zeros((7, 9))
     np.add.at(sums, ((x[:, None] - c) ** 2).sum(-1).argmin(1), x)
     assert np.allclose(kernel(C=c, X=x), sums, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("step", "table", "indices", "chosen"),
+    [
+        ("B[h, i, j] = T[P[i, j], Q[i, j], h]", (5, 6, 3), {"P": (40, 50), "Q": (40, 50)}, "pq:ij"),
+        ("B[h, i, j] = T[P[i], Q[j], h]", (5, 6, 3), {"P": (40,), "Q": (50,)}, "i:,j"),
+        ("B[c, e] = T[c, P[e], Q[e]]", (7, 5, 6), {"P": (300,), "Q": (300,)}, "c behind"),
+        ("B[e] = T[P[e], Q[e], R[e]]", (5, 6, 7), {"P": (300,), "Q": (300,), "R": (300,)}, "three"),
+    ],
+    ids=["rows", "each with each", "of each row", "three"],
+)
+def test_several_indices_side_by_side_choose_as_in_numpy(
+    step: str, table: tuple[int, ...], indices: dict[str, tuple[int, ...]], chosen: str
+) -> None:
+    kernel = einsum.compile(step, shapes={"T": table, **indices})
+    values = RNG.standard_normal(table).astype(np.float32)
+    first = 1 if chosen == "c behind" else 0
+    own = {
+        name: RNG.integers(0, size, shape).astype(np.int32)
+        for (name, shape), size in zip(indices.items(), table[first:], strict=False)
+    }
+    wide = [own["P"][:, None], own["Q"][None]] if chosen == "i:,j" else [*own.values()]
+    expected = values[:, wide[0], wide[1]] if first else values[tuple(wide)]
+    expected = np.moveaxis(expected, -1, 0) if len(table) == 3 and chosen in ("pq:ij", "i:,j") else expected
+    assert np.array_equal(kernel(T=values, **own), expected)
+    # one number in place of several, computed on chip for all elements together
+    assert "T_index" in kernel.source
+
+
+def test_a_table_of_more_rows_than_float32_counts_keeps_its_indices() -> None:
+    step, shapes = "B[e] = T[P[e], Q[e]]", {"P": (300,), "Q": (300,)}
+    for rows, is_one in ((1 << 12, True), ((1 << 12) + 1, False)):
+        cascade = einsum.compile(step, shapes={"T": (rows, 1 << 12), **shapes}).cascade
+        assert ("T_index" in str(with_one_index(cascade).einsums[0])) == is_one
+
+
+def test_a_table_that_is_read_by_other_indices_too_keeps_its_axes() -> None:
+    steps = "B[e] = T[P[e], Q[e]]\nS[m] = sum(T[m, n], n)"
+    kernel = einsum.compile(steps, shapes={"T": (5, 6), "P": (300,), "Q": (300,)}, outputs=["B", "S"])
+    assert "T_index" not in kernel.source
+
+
+def test_two_tables_are_chosen_from_by_indices_computed_once() -> None:
+    """Indices that were computed twice became one, and what they choose still read the other."""
+    steps = "F[e] = 6 * P[e] + Q[e]\nG[e] = 6 * P[e] + Q[e]\nB[e, c] = T[F[e], c] + U[G[e], c]"
+    shapes = {"T": (30, 4), "U": (30, 4), "P": (300,), "Q": (300,)}
+    kernel = einsum.compile(steps, shapes=shapes, dtypes={"P": "int32", "Q": "int32"}, outputs=["B"])
+    t, u = (RNG.standard_normal((30, 4)).astype(np.float32) for _ in range(2))
+    p, q = RNG.integers(0, 5, 300).astype(np.int32), RNG.integers(0, 6, 300).astype(np.int32)
+    assert np.array_equal(kernel(T=t, U=u, P=p, Q=q), t[6 * p + q] + u[6 * p + q])

@@ -34,18 +34,54 @@ def test_small_matrices_lie_on_the_diagonal_of_one() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "step"),
-    [
-        ({"G": 8, "C": 4, "O": 17, "T": 50}, "Z[g, o, t] = X[g, c, t] . W[g, o, c] ;; M mul V add"),
-        ({"G": 8, "C": 4, "O": 3, "T": 50}, "Z[g, o, t] = X[g, c, t] . W[o, g, c] ;; M mul V add"),
-    ],
-    ids=["one of two fills the array", "rows apart"],
-)
-def test_what_is_no_row_of_small_matrices_stays_as_it_is(sizes: dict[str, int], step: str) -> None:
-    ranks = "O G C" if "W[o" in step else "G O C"
-    cascade = cascade_of({"X": "G C T", "W": ranks, "Z": "G O T"}, [step], **sizes)
+def test_what_fills_the_array_by_itself_is_not_packed() -> None:
+    # two matrices of 33 rows do not go into an array of 64
+    cascade = cascade_of(
+        {"X": "G C T", "W": "G O C", "Z": "G O T"}, ["Z[g, o, t] = X[g, c, t] . W[g, o, c] ;; M mul V add"],
+        G=8, C=4, O=33, T=99,
+    )  # fmt: skip
     assert with_packed_products(cascade, 64) is cascade
+
+
+@pytest.mark.parametrize(("columns", "is_packed"), [(24, False), (25, False), (48, True)])
+def test_two_matrices_are_packed_where_they_are_small_beside_what_they_multiply(
+    columns: int, is_packed: bool
+) -> None:
+    # a matrix has 24 x 20 elements, what it multiplies 20 for each column: twice as many from 48 on
+    cascade = cascade_of(
+        {"X": "G C T", "W": "G O C", "Z": "G O T"}, ["Z[g, o, t] = X[g, c, t] . W[g, o, c] ;; M mul V add"],
+        G=2, C=20, O=24, T=columns,
+    )  # fmt: skip
+    assert (with_packed_products(cascade, 64) is not cascade) == is_packed
+
+
+@pytest.mark.parametrize("ranks", ["O G C", "G C O", "C G O"])
+def test_small_matrices_in_any_order_give_the_same_sums(ranks: str) -> None:
+    indices = ", ".join(ranks.lower().split())
+    cascade = cascade_of(
+        {"X": "T G C", "W": ranks, "Z": "T G O"}, [f"Z[t, g, o] = X[t, g, c] . W[{indices}] ;; M mul V add"],
+        G=6, C=4, O=3, T=50,
+    )  # fmt: skip
+    packed = with_packed_products(cascade, 32)
+    assert [t for t in packed.tensors if t.endswith("_packed")]
+    arrays = {t: whole_numbers(*cascade.shape(t)) for t in cascade.inputs}
+    parts = {t: a.reshape(packed.shape(t)) for t, a in arrays.items()}
+    expected = np.einsum(f"tgc,{indices.replace(', ', '')}->tgo", arrays["X"], arrays["W"])
+    assert np.array_equal(evaluate(packed, parts)["Z"].reshape(expected.shape), expected)
+
+
+def test_groups_in_nhwc_have_the_rows_of_their_windows_last() -> None:
+    """A grouped convolution whose channels lie last took a product for each row of its image."""
+    step = "Z[n, y, x, g, o] = X[n, y + r - 1, x + q - 1, g, c] * W[r, q, g, c, o]"
+    shapes = {"X": (2, 12, 14, 4, 32), "W": (3, 3, 4, 32, 24)}
+    kernel = einsum.compile(step, shapes=shapes, sizes={"Y": 12, "X": 14})
+    assert "small products of a batch packed: " in kernel.report
+    assert "results of windows with their rows last: " in kernel.report
+    x, w = (np.random.default_rng(4).standard_normal(shape).astype(np.float32) for shape in shapes.values())
+    wide = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0), (0, 0)))
+    taps = [(r, q) for r in range(3) for q in range(3)]
+    expected = sum(np.einsum("nyxgc,gco->nyxgo", wide[:, r : r + 12, q : q + 14], w[r, q]) for r, q in taps)
+    assert np.abs(kernel(X=x, W=w) - expected).max() < 1e-3
 
 
 @pytest.mark.parametrize(

@@ -292,6 +292,7 @@ class Kind(Enum):
     WINDOW = "windows are rows of a matrix"
     VIEW = "elements in the same order are the same tensor, however its axes are cut"
     PACKED = "products of small matrices are one of the matrix that has them on its diagonal"
+    BAND = "a sum over a window is a product with a band of ones"
     OVERLAP = "rows that overlap are the elements of a tensor, some of them again"
     EXACT = "terms may be summed in any order, as long as none is rounded"
     FACTOR = "operands that may be swapped are combined in any order"

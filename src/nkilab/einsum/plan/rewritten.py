@@ -7,7 +7,7 @@ from functools import partial
 
 from ...machine import Machine
 from ..language.ast import Cascade, Kind
-from ..rewrite.bands import with_bands
+from ..rewrite.bands import with_bands, with_bands_of_ones
 from ..rewrite.batch_order import (
     with_batches_first,
     with_choices_last,
@@ -21,7 +21,7 @@ from ..rewrite.decays import is_decay
 from ..rewrite.factor_matrices import with_factor_matrices
 from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.filters import with_sums_over_filters
-from ..rewrite.gathered import with_chosen_operands
+from ..rewrite.gathered import with_chosen_operands, with_one_index
 from ..rewrite.joined_states import with_joined_chunks
 from ..rewrite.live import live
 from ..rewrite.mixtures import with_mixed_operands
@@ -105,6 +105,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "what comparisons tell apart, piece by piece": lambda cascade, _: with_pieces(cascade),
     "sums over filters": lambda cascade, _: with_sums_over_filters(cascade),
     "sums over long windows as products of bands": with_bands,
+    "sums over windows as products of bands of ones": with_bands_of_ones,
     "results in strides collected on chip": lambda cascade, _: with_collected_results(cascade),
     "recurrences in chunks, as products": _with_operands(with_joined_chunks),
     "sums over all turns before in chunks, as products": with_substitutions,
@@ -114,13 +115,13 @@ REWRITES: Mapping[str, Rewrite] = {
     "tables of short rows across": with_choices_last,
     "windows as rows of a matrix": with_windows_as_rows,
     "batches of products before their matrices": lambda cascade, _: with_batches_first(cascade),
-    "results of windows with their rows last": lambda cascade, _: with_windows_last(cascade),
     "few rows in parts, one for each lane": _in_lanes,
     "few rows of sums of scaled blocks as columns": with_rows_behind_scales,
     "axes in the parts that indices name": lambda cascade, _: with_split_ranks(cascade),
     "axes in such parts, small operands along ranks that they lack": _in_parts,
     "mixtures of few products as factors of their operands": with_mixed_operands,
     "small products of a batch packed": _packed,
+    "results of windows with their rows last": lambda cascade, _: with_windows_last(cascade),
     "numbers of rows on diagonals of matrices": with_factor_matrices,
     "what products read in parts as matrices": with_matrices_before_products,
     "products of matrices": with_matrices,
@@ -147,7 +148,7 @@ def rewritten_by(
     picker: Picker, cascade: Cascade, partitions: int, machine: Machine | None = None
 ) -> Cascade:
     """A cascade as choices want it, its ranks joined where they can be."""
-    cascade = with_common_results(with_compared_values(with_first_values(live(cascade)[0])))
+    cascade = with_common_results(with_compared_values(with_one_index(with_first_values(live(cascade)[0]))))
     for what, rewrite in REWRITES.items():
         cascade = with_joined_ranks(cascade, partitions) if rewrite is with_columns else cascade
         paired = partial(_of_pairs, rewrite, machine=machine) if rewrite in OF_PAIRS else None

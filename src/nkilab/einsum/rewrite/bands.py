@@ -11,13 +11,28 @@ from dataclasses import replace
 from math import isqrt, prod
 
 from ..language.additions import Additions, reading_others
-from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine, plain
+from ..language.ast import (
+    Access,
+    Affine,
+    Cascade,
+    Condition,
+    Einsum,
+    Kind,
+    Scalar,
+    Step,
+    affine,
+    plain,
+)
 from .filters import Window, windows_of
 from .splits import with_split_ranks
 from .window_rows import view_of_rows
 
 # elements of a window from which TensorE may gain, and places
 SHORT, FEW = 5, 32
+# elements of a window of which the sum is one of TensorE, where they are on partitions
+FEWEST = 3
+# operators that make zero of zeros
+ZEROS_OF_ZEROS = ("", "multiply", "add", "subtract", "maximum", "minimum", "square", "abs", "relu", "tanh")
 # columns of its own from which the other operand fills TensorE as it is
 ENOUGH_COLUMNS = 64
 # times as many elements of a band as of the other operand, as they come in longer pieces
@@ -99,3 +114,62 @@ def _apart(
     seen = Access(view, tuple(whole if v == place else i for v, i in zip(names, plain(names), strict=True)))
     copy = Einsum(einsum.output, (Access(view, plain(names)),), before=einsum.title)
     return replace(product, output=blocks), [Einsum(seen, (blocks,)), copy]
+
+
+def with_bands_of_ones(cascade: Cascade, partitions: int) -> Cascade:
+    """The cascade with products of bands of ones instead of sums over windows; every rank has an extent.
+
+    `S[c, x] = X[c + r - 2, x]`, summed over r, takes X from other partitions for each r. It is `S[c, x] =
+    X[j, x] . B[j, c]` with `B[j, c] = 1 if c - 2 <= j < c + 3 else 0`, which reads nothing beyond an edge.
+    """
+    added, steps = Additions(cascade), list[Step]()
+    for step in cascade.steps:
+        window = _in_lanes(step, cascade, partitions) if isinstance(step, Einsum) else None
+        steps += _with_ones(step, *window, added) if isinstance(step, Einsum) and window else [step]
+    return added.applied(tuple(steps)) if len(steps) > len(cascade.steps) else cascade
+
+
+def _in_lanes(einsum: Einsum, cascade: Cascade, partitions: int) -> tuple[str, Affine, int] | None:
+    """The place on partitions of the windows that a sum goes over, their index, and the size of its axis."""
+    names = (v for v in einsum.output.variables if cascade.extent(v, einsum) * 2 >= partitions)
+    place = next(names, "") if einsum.reduce_op == "add" and not einsum.is_placed else ""
+    axes = (
+        axis for a in einsum.accesses if place for axis in zip(a.affine, cascade.shape(a.tensor), strict=True)
+    )
+    uses = [(i.at(cascade.sizes), n) for i, n in axes if place in i.variables]
+    if len({*uses}) != 1 or len(uses) < len(einsum.accesses):
+        return None
+    index, size = uses[0]
+    extents = {v: cascade.extent(v, einsum) for v in index.variables}
+    summed = [v for v in extents if v in einsum.reduced and abs(index.coefficient(v)) == 1]
+    others = [i for i in einsum.indices if i.at(cascade.sizes) != index and {*extents} & {*i.variables}]
+    low, high = index.ends(extents)
+    is_window = others == [*plain([place])] and len(extents) == 2 == len(summed) + 1
+    is_window &= index.coefficient(place) > 0 and extents[[*summed, place][0]] >= FEWEST
+    # what stands for elements beyond an edge is not summed
+    is_kept = (low >= 0 and high < size) or einsum.map_op in ZEROS_OF_ZEROS
+    is_scaled = len(einsum.accesses) == len(einsum.operands) or einsum.map_op == "multiply"
+    return (place, index, size) if is_window and is_kept and is_scaled else None
+
+
+def _with_ones(einsum: Einsum, place: str, index: Affine, size: int, added: Additions) -> list[Einsum]:
+    """A sum over windows as what it sums at each element of their axis, a band, and the product of both."""
+    (summed,), along = {*index.variables} - {place}, added.rank(f"{place.upper()}_BAND", size).lower()
+    (here,), step, count = plain([along]), index.coefficient(summed), added.extent(summed, einsum)
+    whole = einsum.with_indices(lambda i: here if i.at(added.sizes) == index else i)
+    whole = replace(whole, text="", before=einsum.title)
+    numbers = tuple(o for o in whole.operands if not isinstance(o, Access))
+    steps, image, is_sum = list[Einsum](), whole.accesses[0], len(einsum.reduced) > 1
+    map_op = "" if numbers and len(whole.accesses) == 1 else whole.map_op
+    if map_op or is_sum:
+        names = [along if v == place else v for v in einsum.output.variables]
+        image = added.along(f"{einsum.name}_each", names, whole, Kind.EXACT)
+        each = replace(whole, output=image, operands=whole.accesses, map_op=map_op)
+        steps.append(replace(each, reduce_op="add" if is_sum else ""))
+    start = affine([(place, index.coefficient(place))], index.constant + min(0, step * (count - 1)))
+    end, band = replace(start, constant=start.constant + count), list[Access | Scalar]([Scalar(value=1.0)])
+    for condition in (Condition(start, "<=", here), Condition(here, "<", end)):
+        ones = added.along(f"{einsum.name}_band", [along, place], whole, Kind.BAND, image.tensor)
+        steps.append(Einsum(ones, (band[-1],), condition=condition))
+        band.append(ones)
+    return [*steps, replace(whole, operands=(image, band[-1], *numbers), map_op="multiply")]

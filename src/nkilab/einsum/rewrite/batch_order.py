@@ -24,7 +24,7 @@ FEW_ROWS = 4
 
 def with_batches_first(cascade: Cascade) -> Cascade:
     """The cascade with such tensors in another order; every rank has an extent."""
-    return _with_orders(cascade, _orders(cascade))
+    return with_orders(cascade, _orders(cascade))
 
 
 def with_collected_results(cascade: Cascade) -> Cascade:
@@ -37,7 +37,7 @@ def with_collected_results(cascade: Cascade) -> Cascade:
     sums = [e for e in parts.einsums if e.reduce_op and e.name in cascade.outputs and e.output.indices]
     strided = {e.name for e in sums if _is_strided(e, parts)} - bound_tensors(parts)
     orders = {t: range(len(parts.tensors[t].ranks)) for t in sorted(strided)}
-    return _with_orders(parts, orders) if orders else cascade
+    return with_orders(parts, orders) if orders else cascade
 
 
 def with_rows_behind_scales(cascade: Cascade, partitions: int) -> Cascade:
@@ -63,7 +63,7 @@ def with_rows_behind_scales(cascade: Cascade, partitions: int) -> Cascade:
             }
             orders.setdefault(access.tensor, tuple(sorted(places, key=places.__getitem__, reverse=True)))
     changed = {t: order for t, order in orders.items() if [*order] != sorted(order)}
-    return _with_orders(parts, changed) if changed else cascade
+    return with_orders(parts, changed) if changed else cascade
 
 
 def _is_strided(einsum: Einsum, cascade: Cascade) -> bool:
@@ -85,14 +85,16 @@ def with_windows_last(cascade: Cascade) -> Cascade:
     """
     orders: dict[str, tuple[int, ...]] = {}
     bound = bound_tensors(cascade)
-    for einsum in (e for e in cascade.einsums if is_sum(e) and not _batch(e, cascade)):
+    for einsum in (
+        e for e in cascade.einsums if is_sum(e) and (all(_own(e, cascade)) or not _batch(e, cascade))
+    ):
         moved = {v for a in einsum.accesses for i in a.affine if len(i.variables) > 1 for v in i.variables}
         axes = einsum.output.affine
         own = [n for n, i in enumerate(axes) if moved & {*i.variables}]
         rest = [n for n, i in enumerate(axes) if not moved & {*i.variables}]
         if own and rest and own[0] < rest[-1] and einsum.name not in bound:
             orders.setdefault(einsum.name, (*rest, *own))
-    return _with_orders(cascade, orders)
+    return with_orders(cascade, orders)
 
 
 def with_choices_last(cascade: Cascade, partitions: int) -> Cascade:
@@ -108,7 +110,7 @@ def with_choices_last(cascade: Cascade, partitions: int) -> Cascade:
         row = prod(n for i, n in behind if not {*i.variables} & {*access.indices[chosen].variables})
         if chosen < len(rest) and row < SHORT_ROW * 2 and access.tensor not in bound_tensors(cascade):
             orders.setdefault(access.tensor, (*rest, chosen))
-    return with_chosen_columns(_with_orders(cascade, orders), partitions) if orders else cascade
+    return with_chosen_columns(with_orders(cascade, orders), partitions) if orders else cascade
 
 
 def with_matrix_orders(cascade: Cascade) -> Cascade:
@@ -123,7 +125,7 @@ def with_matrix_orders(cascade: Cascade) -> Cascade:
     free = [(t, axes) for axes in reversed(plain) for t in axes.keys() - bound_tensors(cascade)]
     orders = {t: _as_matrix(t, axes, cascade) for t, axes in free}
     changed = {t: orders[t] for t in cascade.tensors if t in orders and [*orders[t]] != sorted(orders[t])}
-    return _with_orders(cascade, changed)
+    return with_orders(cascade, changed)
 
 
 def _as_matrix(tensor: str, axes: Mapping[str, Sequence[str]], cascade: Cascade) -> tuple[int, ...]:
@@ -140,7 +142,7 @@ def _as_matrix(tensor: str, axes: Mapping[str, Sequence[str]], cascade: Cascade)
     return tuple(names.index(v) for v in order)
 
 
-def _with_orders(cascade: Cascade, orders: Mapping[str, Sequence[int]]) -> Cascade:
+def with_orders(cascade: Cascade, orders: Mapping[str, Sequence[int]]) -> Cascade:
     """The cascade with tensors in other orders, inputs and outputs by way of copies."""
     added = Additions(cascade)
     if not orders:

@@ -14,7 +14,7 @@ from itertools import permutations
 from math import prod
 
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Index, Kind, Operand, Step, plain
+from ..language.ast import Access, Affine, Cascade, Einsum, Gather, Index, Kind, Operand, Step, plain
 from ..language.operators import OPERATORS
 from .defer import names_of, renamed
 
@@ -62,15 +62,20 @@ def _copy(einsum: Einsum, source: Access) -> Einsum:
 def reading(einsum: Einsum, same: Mapping[str, tuple[Access, Access]]) -> Einsum:
     """An Einsum that reads for some tensors the elements of others, given by accesses to both."""
 
+    def chosen(access: Access) -> Access:
+        indices = (Gather(changed(i.access)) if isinstance(i, Gather) else i for i in access.indices)
+        return replace(access, indices=tuple(indices))
+
     def changed(access: Access) -> Access:
+        access = chosen(access)
         if access.tensor not in same:
             return access
         own, other = same[access.tensor]
         at: Mapping[str, Index] = dict(zip((i.plain for i in own.indices), access.indices, strict=True))
         return replace(other, indices=tuple(at.get(i.plain, i) for i in other.indices))
 
-    other = einsum.reading(changed)
-    return einsum if other is einsum else replace(other, text="")
+    other = replace(einsum.reading(changed), output=chosen(einsum.output))
+    return einsum if other == einsum else replace(other, text="")
 
 
 def computed(cascade: Cascade) -> dict[str, Einsum]:

@@ -15,13 +15,13 @@ from operator import mul
 
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Condition, Einsum, Kind, Operand, Scalar, affine, plain
-from .batch_order import bound_tensors, reordered
+from .batch_order import bound_tensors, with_orders
 from .ranks import with_joined_ranks
 from .splits import split_along
 from .views import joined_indices
 
-# matrices, at least, that one product is to have
-FEWEST = 4
+# matrices, at least, that one product is to have; twice as many where they are one, or as large as the image
+FEWEST = 2
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,13 @@ class _Small:
         """Where both sides of a matrix stand among them."""
         return sorted(map(self.names.index, (self.summed, self.own)))
 
+    @property
+    def order(self) -> list[int]:
+        """The axes of the small matrices, that of the batch before the first of their sides."""
+        first = self.sides[0]
+        names = [*self.names[:first], self.batch, *self.names[first:]]
+        return [self.weights.variables.index(v) for v in names]
+
 
 def with_packed_products(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade with small products packed, as long as some can be; every rank has an extent."""
@@ -57,6 +64,8 @@ def with_packed_products(cascade: Cascade, partitions: int) -> Cascade:
             other = _apart(small, cascade)
         elif (small.batch, small.own) not in pairwise(small.einsum.output.variables):
             other = _as_read(small, cascade)
+        elif small.batch in small.weights.variables and small.order != sorted(small.order):
+            other = with_orders(cascade, {small.weights.tensor: small.order})
         elif cascade.extent(small.batch, small.einsum) > small.each:
             other = split_along(cascade, (small.image.tensor, axis), (1, small.each))
         else:
@@ -71,7 +80,8 @@ def _small(einsum: Einsum, cascade: Cascade, partitions: int) -> _Small | None:
     is_free = einsum.is_product and len(einsum.accesses) == len(einsum.operands) > 1
     if not is_free or any(einsum in block.body for block in cascade.blocks):
         return None
-    sides = (pair for pair in permutations(einsum.accesses, 2) if pair[0].tensor in cascade.inputs)
+    free = {*cascade.inputs} | {t for t, d in cascade.derived.items() if d.kind is Kind.TRANSPOSED}
+    sides = (pair for pair in permutations(einsum.accesses, 2) if pair[0].tensor in free)
     options = (s for weights, image in sides for s in _options(einsum, weights, image, cascade, partitions))
     return next((small for small in options if small.each and _is_whole(small, cascade)), None)
 
@@ -93,23 +103,23 @@ def _options(
     # where no other way fills the array: all that is summed, or that a result has, is one side
     most, pairs = partitions // max(points(sums), points(owns)), pairwise(i.plain for i in image.indices)
     for (batch, summed), own in product((p for p in pairs if p[0] and p[1] in sums), owns):
-        parts = (n for n in range(FEWEST, most + 1) if cascade.extent(batch, einsum) % n == 0)
+        is_few = batch in names and 2 * points(names) <= points(image.variables)
+        parts = (n for n in range(FEWEST * (2 - is_few), most + 1) if cascade.extent(batch, einsum) % n == 0)
         yield _Small(einsum, image, weights, batch, summed, own, max(parts, default=0))
 
 
 def _is_whole(small: _Small, cascade: Cascade) -> bool:
     """Whether matrices lie whole, behind what they differ in, if they do, and can be written so."""
-    einsum, names = small.einsum, small.weights.variables
+    einsum = small.einsum
     results = [i.plain for i in einsum.output.indices]
     sizes = {v: cascade.extent(v, einsum) for v in (small.batch, small.summed, small.own)}
     axes = [
         (i, n) for a in einsum.every_access for i, n in zip(a.affine, cascade.shape(a.tensor), strict=True)
     ]
     is_plain = all((i.plain, n) == (v, sizes[v]) for i, n in axes for v in sizes if v in i.variables)
-    is_row = (small.batch, small.names[small.sides[0]]) in pairwise(names) or small.batch not in names
     bound = {*cascade.outputs, *bound_tensors(cascade)}
     is_beside = (small.batch, small.own) in pairwise(results) or einsum.name not in bound
-    return is_plain and is_row and is_beside and small.batch in results
+    return is_plain and is_beside and small.batch in results
 
 
 def _apart(small: _Small, cascade: Cascade) -> Cascade:
@@ -130,9 +140,9 @@ def _apart(small: _Small, cascade: Cascade) -> Cascade:
 def _as_read(small: _Small, cascade: Cascade) -> Cascade:
     """The cascade whose result has its axes as the operand of a product has them."""
     names = [small.own if v == small.summed else v for v in small.image.variables]
-    results, name, added = small.einsum.output.variables, small.einsum.name, Additions(cascade)
+    results = small.einsum.output.variables
     order = sorted(range(len(results)), key=lambda n: (*names, *results).index(results[n]))
-    return added.applied(tuple(reordered(added, {name: order}, {name: name})[0]))
+    return with_orders(cascade, {small.einsum.name: order})
 
 
 def _packed(small: _Small, cascade: Cascade, partitions: int) -> Cascade | None:
@@ -148,7 +158,9 @@ def _packed(small: _Small, cascade: Cascade, partitions: int) -> Cascade | None:
     read = {small.image: image, small.weights: Access(matrix, plain(inside))}
     changed = replace(einsum.reading(read.__getitem__), before=einsum.title, text="")
     steps = tuple(changed if step is einsum else step for step in cascade.steps)
-    joined = with_joined_ranks(added.applied(steps), partitions, (small.weights.tensor,))
+    # others may read the small matrices, too
+    kept = {small.weights.tensor} & {t for s in steps for e in s.body for t in (e.name, *e.reads)}
+    joined = with_joined_ranks(added.applied(steps), partitions, kept)
     added = Additions(joined)
     diagonal = _diagonal(small, added)
     own = diagonal[-1].output

@@ -18,7 +18,7 @@ from operator import mul
 
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine, plain
-from .batch_order import is_sum, reordered, with_matrix_orders
+from .batch_order import is_sum, with_matrix_orders, with_orders
 from .ranks import with_joined_ranks
 
 
@@ -46,9 +46,7 @@ def with_matrices_between(cascade: Cascade, partitions: int) -> Cascade:
         for access, other in zip(einsum.accesses, einsum.accesses[::-1], strict=True):
             order = _as_read(einsum, access, other, orders) if _is_between(access.tensor, cascade) else []
             orders |= {access.tensor: order} if order else {}
-    added = Additions(cascade)
-    other_order = added.applied(tuple(reordered(added, orders, {t: t for t in orders})[0]))
-    joined = other_order
+    joined = other_order = with_orders(cascade, orders)
     for tensor in dict.fromkeys(e.name for e in cascade.einsums if e.name in orders):
         joined = viewing(joined, partitions, {tensor})
     return cascade if joined is other_order else joined
