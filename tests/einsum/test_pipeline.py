@@ -15,7 +15,7 @@ from nkilab.einsum.language.forms import spec_from
 from nkilab.einsum.plan.balance import balanced
 from nkilab.einsum.plan.knobs import Knobs
 from nkilab.einsum.plan.lower import lower
-from nkilab.einsum.plan.pipeline import Pipeline
+from nkilab.einsum.plan.pipeline import pipelines
 from nkilab.einsum.prove import ProofError, prove
 from nkilab.einsum.room import views_of
 from nkilab.einsum.tree.expr import ZERO, expr, name_of
@@ -174,12 +174,26 @@ def test_a_tile_of_the_wrong_turn_is_refused(ahead: Kernel, choose: Callable[[At
         prove(other(ahead, choose), TRN2)
 
 
+def test_a_tile_that_every_stage_overwrites_is_refused() -> None:
+    # scores, weights and sums of four heads are under way at once; what one stage leaves to the next but one
+    # has three versions
+    text = "Z[h, q, e] = sum(softmax(sum(Q[h, q, d] * K[h, k, d], d), k) * V[h, k, e], k)"
+    cascade = sized(spec_from(text).cascade, {"H": 6, "Q": 128, "K": 512, "D": 64, "E": 64})
+    kernel, ctx = lower(cascade, dict.fromkeys("QKVZ", "float32"), TRN2, "kernel")
+    assert "turns of h: what needs no state runs three turns ahead" in ctx.choices
+    tiles = [s.buffer for s in statements(kernel.body) if isinstance(s, Alloc)]
+    assert {b.shape[1] for b in tiles if b.role == TURNS} == {2, 3}
+    prove(kernel, TRN2)
+    with pytest.raises(ProofError, match="another turn left than the one that it says"):
+        prove(other(kernel, lambda at, is_product: At(ZERO)), TRN2)
+
+
 def test_turns_that_all_need_the_state_stay_as_they_are() -> None:
     # x = x + 1, turn after turn: every turn reads what the one before wrote
     x, y = Buffer("x", (128, 512), "float32", SBUF), Buffer("y", (128, 512), "float32", SBUF)
     whole = {b: View(b, (Cut(ZERO, expr(128)), Cut(ZERO, expr(512)))) for b in (x, y)}
     body = [Alloc(y), Scale(whole[y], whole[x], "add", 1.0), Copy(whole[x], whole[y])]
-    assert not Pipeline(Loop("i", 8, body, is_sequential=True), Hardware(TRN2)).is_useful
+    assert not pipelines(Loop("i", 8, body, is_sequential=True), Hardware(TRN2))
 
 
 def test_scalar_engine_takes_over_the_copies_that_end_both_soonest() -> None:

@@ -31,7 +31,8 @@ def test_windows_of_attention_in_strips_have_the_values_of_numpy(dialect: str) -
     scores = np.exp(np.einsum("whie,whje->whij", q, k).astype(np.float64))
     expected = np.einsum("whij,whjf->wihf", scores / scores.sum(-1, keepdims=True), v)
     assert np.allclose(kernel(q, k, v), expected, atol=1e-4)
-    assert any("together, part by part" in c for c in kernel.changes)
+    # of either the timing model takes the faster
+    assert any("together, part by part" in c or "turns ahead" in c for c in kernel.changes)
 
 
 def strips_of(memory: str, outside: bool = False) -> Strips:
@@ -144,9 +145,8 @@ def test_heads_are_taken_together_with_the_blocks_of_each() -> None:
     q, k, v = (np.random.default_rng(n).normal(size=s).astype("f4") / 4
                for n, s in enumerate([(6, 256, 32), (6, 150, 32), (6, 150, 24)]))  # fmt: skip
     kernel = einsum.compile(text, shapes={"Q": q.shape, "K": k.shape, "V": v.shape})
-    together = [c for c in kernel.changes if c.endswith("together, part by part")]
-    assert any(" of q " in c for c in together)
-    assert any(" of h" in c for c in together)
+    assert any("turns of q together, part by part" in c for c in kernel.changes)
+    assert any(c.startswith("turns of h: ") for c in kernel.changes)
     scores = np.exp(np.einsum("hqd,hkd->hqk", q, k).astype(float))
     wanted = np.einsum("hqk,hke->hqe", scores / scores.sum(-1, keepdims=True), v)
     np.testing.assert_allclose(kernel(Q=q, K=k, V=v), wanted, atol=1e-5)

@@ -18,7 +18,7 @@ from .._lazy import islpy
 from .room import views_of
 from .sets import Access, ProofError, points, told, touched, turns
 from .sums import adds
-from .tree.expr import ZERO, Atom, Expr, name_of
+from .tree.expr import ZERO, Atom, Expr, expr, name_of
 from .tree.nodes import TURNS, Alloc, Buffer, Fill, Loop, Statement, Tally, all_of, walked
 
 
@@ -176,8 +176,9 @@ class _Life:
         for loop in (a for a, b in both if a is b and (is_in_versions or not a.is_sequential)):
             turn = name_of(loop.variable)
             other = flow.subtract(self.between(write, number, turn, turn))
-            following = self.between(write, number, turn + 1, turn)
-            if not (other.is_empty() or (is_in_versions and other.is_subset(following))):
+            for lag in range(1, (expr(self.buffer.shape[1]).value or 1) if is_in_versions else 1):
+                other = other.subtract(self.between(write, number, turn + lag, turn))
+            if not other.is_empty():
                 raise ProofError(f"{told_of} another turn of {turn} wrote")
 
     def between(self, write: int, read: int, one: Expr, other: Expr) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache, partial
 from itertools import product
-from math import e
+from math import e, inf
 
 from ...tiles.dtypes import as_dtype
 from ..hardware import Hardware
@@ -17,7 +17,17 @@ from .coalesced import Coalescing
 from .context import Context
 from .maxima import with_maxima_of_choices
 from .peeled import peel
-from .pipeline import Unit, are_in_order, listed, needed_for, pipelined, units_of
+from .pipeline import (
+    NUMBERS,
+    SOONER,
+    Pipeline,
+    Unit,
+    are_in_order,
+    listed,
+    needed_for,
+    pipelined,
+    units_of,
+)
 from .shortened import without_ruled_out
 from .strips import in_strips
 
@@ -56,7 +66,7 @@ def in_order(kernel: Kernel, ctx: Context, hardware: Hardware) -> Kernel:
         _by_table(kernel.body, hardware)
         in_strips(kernel, hardware, ctx.build.fresh, partial(_is_strip, kernel, ctx))
         _without_table_loads(kernel, hardware)
-    return pipelined(kernel, hardware, partial(_is_ahead, ctx))
+    return pipelined(kernel, hardware, partial(_way_ahead, ctx))
 
 
 def _take_names(kernel: Kernel, ctx: Context) -> None:
@@ -76,12 +86,15 @@ def _is_strip(kernel: Kernel, ctx: Context, loop: Loop, size: int, share: float)
     return is_taken
 
 
-def _is_ahead(ctx: Context, loop: Loop) -> bool:
-    """Whether a loop that can runs its next turn ahead."""
-    is_taken = ctx.pick(f"turns of {loop.variable} ahead", ("one", "none")) == "one"
-    note = f"turns of {loop.variable}: what needs no state runs one turn ahead"
-    ctx.choices.extend([note] * is_taken)
-    return is_taken
+def _way_ahead(ctx: Context, ways: Sequence[Pipeline]) -> Pipeline:
+    """How many turns of a loop that can run ahead; the timing model judges what the clock finds close."""
+    turns, variable = [NUMBERS[way.ahead] for way in ways], ways[0].loop.variable
+    plain_ns = ways[-1].ns if ways[-1].ns * SOONER < ways[0].ns else inf
+    costs = [*(way.ns for way in ways[:-1]), plain_ns]
+    chosen = ctx.pick(f"turns of {variable} ahead", turns, costs=costs)
+    note = f"turns of {variable}: what needs no state runs {chosen} turn{'s'[chosen == 'one' :]} ahead"
+    ctx.choices.extend([note] * (chosen != NUMBERS[0]))
+    return ways[turns.index(chosen)]
 
 
 def _by_table(body: list[nodes.Statement], hardware: Hardware) -> None:

@@ -1,32 +1,42 @@
-"""Software pipelining: what a turn of a loop computes without the state of the others runs one turn ahead.
+"""Software pipelining: the statements of a turn are divided into stages, each a turn ahead of the next.
 
-Engines take their instructions in order. Where a turn waits for the state that the turn before leaves, an
-engine waits too, though the next turn has work for it that needs no state. So the statements of a loop are
-divided: early ones touch nothing that late ones write, in any turn. Early ones of the first turn run before
-the loop; each turn then runs its late statements and the early ones of the next; those of the last turn run
-behind the loop. Tiles that early statements hand to late ones have two versions, for even and odd turns.
+Engines take their instructions in order, and tiles in PSUM rotate through its banks in that order. Where a
+turn waits for the state that the turn before leaves, or TensorE for what others make of its products, an
+engine waits too, though another turn has work for it. Stages touch nothing that later ones write, in any
+turn. Each turn of the loop runs the last stage of its own turn and the earlier ones of those that follow;
+what the first turns need before stands before the loop, the rest of the last turns behind it. Tiles that a
+stage hands on have a version for each turn that is under way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
-from math import prod
+from itertools import chain, combinations, pairwise
+from math import inf, prod
 
 from ..hardware import Hardware
-from ..room import NoRoomError, proved_room, views_of
+from ..room import NoRoomError, proved_room, size_of, views_of
 from ..tree import nodes
-from ..tree.expr import ZERO, Expr, expr, name_of
+from ..tree.expr import Expr, expr, name_of
 from ..tree.rewrite import Change, copied
 
+# units of a turn, those first that run ahead
+Stages = list[list["Unit"]]
 # fields of statements that name what they write
 WRITTEN = ("dst", "total")
 # loops of fewer turns stay as they are
 FEWEST_TURNS = 4
 # part of the work of a loop from which running ahead is worth a longer kernel
 LEAST = 0.05
+# turns that the first stage is before the last at most, and part of the time from which one more is worth it
+MOST_AHEAD, SOONER = 3, 0.96
+NUMBERS = ("none", "one", "two", "three")  # of turns ahead, in words
+# times that a turn may fill PSUM for more than one stage ahead
+MOST_FILLED = 2
+# nanoseconds that one engine waits for another, and turns that are looked at
+WAIT_NS, TURNS = 60.0, 16
 # elements per partition from which an instruction is worth being ahead
 WIDE = 64
 
@@ -130,49 +140,128 @@ def state_of(units: Sequence[Unit], variable: str, *, is_far: bool = False) -> s
     return {b for b in written - local_to(units) if not own[b]}
 
 
-def early_of(units: Sequence[Unit], hardware: Hardware, variable: str) -> list[Unit]:
-    """The units that run a turn ahead.
+class Clock:
+    """Times the units of a loop, whose turns hand on tiles of a state, on engines that take them in order.
 
-    Where turns hand on a state, those that do not need it. Narrow ones, a few elements per partition, come
-    along with a state of their own, if nothing else touches that. Where turns are independent, as many as
-    share the work of a turn best with the rest, which needs TensorE for what other engines made of products.
+    Transfers count for nothing, as they run ahead.
     """
-    local, state = local_to(units), state_of(units, variable)
+
+    def __init__(self, units: Sequence[Unit], hardware: Hardware, state: Set[int]) -> None:
+        self.state, self.load_ns = state, hardware.machine["activation_table_load_ns"]
+        self.tables = {id(u): hardware.tables(u.statement) for u in units}
+        self.times = {
+            id(u): {e: ns for e, ns in hardware.total([u.statement]).items() if e != "dma"} for u in units
+        }
+
+    def time(self, order: Iterable[tuple[Unit, int]]) -> float:
+        """Nanoseconds until units in their turns are done, each once what it touches is there."""
+        free: dict[str, float] = {}
+        ready: dict[tuple[int, int], float] = {}
+        table = ""  # what ScalarE has loaded
+        for unit, turn in order:
+            keys = {n: (0 if n in self.state else turn, n) for n in unit.touches}
+            done = begin = max((ready.get(key, 0.0) for key in keys.values()), default=0.0)
+            tables = [table, *self.tables[id(unit)]]
+            table, loads = tables[-1], sum(a != b for a, b in pairwise(tables))
+            for engine, ns in self.times[id(unit)].items():
+                own_ns = ns + loads * self.load_ns * (engine == "scalar")
+                free[engine] = max(begin, free.get(engine, 0.0)) + own_ns
+                done = max(done, free[engine] + WAIT_NS)
+            ready |= {keys[n]: done for n in unit.writes}
+        return max(free.values(), default=0.0)
+
+    def ahead(self, stages: Sequence[Sequence[Unit]], trips: int) -> float:
+        """Nanoseconds that so many turns, or some of them, take in stages, each a turn ahead of the next."""
+        turns = min(trips, TURNS)
+        steps = (
+            (step - n, stage) for step in range(turns + len(stages) - 1) for n, stage in enumerate(stages)
+        )
+        return self.time((unit, turn) for turn, stage in steps if 0 <= turn < turns for unit in stage)
+
+
+def stages_of(loop: nodes.Loop, units: Sequence[Unit], hardware: Hardware) -> Iterator[tuple[float, Stages]]:
+    """Ways to have a turn in stages, each a turn ahead of the next, and as it is: nanoseconds, and stages.
+
+    Where turns hand on a state, what does not need it is ahead. Narrow units, a few elements per partition,
+    come along with a state of their own, if nothing else touches that. Where turns are independent, stages
+    are cut so that they share the work of a turn best, or where TensorE needs what other engines made of
+    products: what engines end soonest with, which take instructions in order.
+    """
+    local, state, trips = local_to(units), state_of(units, loop.variable), expr(loop.trips).value or 1
     free = _without(units, [u for u in units if u.touches & state])
     late = [u for u in units if u not in free and _is_wide(u.statement)]
     if late:
-        return _without(units, late, local)
-    return _shared_best(units, hardware, local)
+        yield from ((0.0, _in_stages(units, [_without(units, late, local)])), (inf, [[*units]]))
+        return
+    is_short, clock = _is_short(loop, hardware), Clock(units, hardware, state)
+    *places, last = _products(units, hardware, is_short)
+    found = {1: (clock.ahead([units], trips), [[*units]])}
+    ways = _cut(units, places if is_short else (), local)
+    for stages in chain([_shared_best(units, clock, local, last)], ways):
+        ns, (least, best) = clock.ahead(stages, trips), [*found.values()][-1]
+        if not is_short or ns < least * SOONER ** max(len(stages) - max(len(best), 2), 0):
+            found[len(stages)] = ns, stages
+    yield from reversed(found.values())
 
 
-def _shared_best(units: Sequence[Unit], hardware: Hardware, local: set[int]) -> list[Unit]:
-    """The first units of a turn, so many that they and the others need about as long."""
-    last = _last_product(units, hardware)
-    times = {id(u): sum(hardware.total([u.statement]).values()) for u in units}
+def _cut(units: Sequence[Unit], places: Sequence[int], local: set[int]) -> Iterator[Stages]:
+    """Stages that begin at some places of a turn."""
+    for cuts in chain.from_iterable(combinations(places, n) for n in range(2, MOST_AHEAD + 1)):
+        early = [[*units]]
+        for place in reversed(cuts):
+            behind = [u for u in early[0] if u in units[place:]]
+            early.insert(0, _without(early[0], behind, local))
+        yield _in_stages(units, early[:-1])
+
+
+def _in_stages(units: Sequence[Unit], early: Sequence[Sequence[Unit]]) -> Stages:
+    """Stages of units, each that of the first part that has them; the rest are the last."""
+    first = [next((n for n, part in enumerate(early) if u in part), len(early)) for u in units]
+    return [[u for u, n in zip(units, first, strict=True) if n == k] for k in range(len(early) + 1)]
+
+
+def _shared_best(units: Sequence[Unit], clock: Clock, local: set[int], last: int) -> Stages:
+    """Two stages up to the last place that need about as long as each other; or one."""
+    times = {n: sum(part.values()) for n, part in clock.times.items()}
     best: list[Unit] = []
     least = sum(times.values())
-    for place in range(1, last + 1) if last is not None else ():
+    for place in range(1, last + 1):
         early = _without(units, units[place:], local)
         ahead = sum(times[id(u)] for u in early)
         longest = max(ahead, sum(times.values()) - ahead)
         if longest < least:
             best, least = early, longest
-    return best
+    return _in_stages(units, [best])
 
 
-def _last_product(units: Sequence[Unit], hardware: Hardware) -> int | None:
-    """The last unit on TensorE that waits for what other engines made of products; None if none does."""
+def _products(units: Sequence[Unit], hardware: Hardware, is_short: bool) -> list[int]:
+    """Units on TensorE that need what others made of products: the first by how often that is, and the last.
+
+    Loops in a turn that is not short have room for turns of their own in PSUM, and count as a whole.
+    """
     changes: dict[int, int] = {}
-    found = None
-    for number, unit in enumerate(units):
+    found: dict[int, int] = {}
+    last = 0
+    inner = ((n, s) for n, u in enumerate(units) for s in nodes.statements([u.statement]))
+    own = (one for one in inner if not isinstance(one[1], nodes.Loop))
+    for number, part in own if is_short else enumerate(u.statement for u in units):
+        reads, writes = _touched(part)
+        is_tensor = "tensor" in hardware.total([part])
         # odd on TensorE, even where other engines work on what it made
-        level = max((changes.get(n, 0) for n in unit.reads), default=0)
-        is_tensor = "tensor" in hardware.total([unit.statement])
-        level += (level % 2 == 0) if is_tensor else (level % 2 == 1)
-        changes |= dict.fromkeys(unit.writes, level)
+        level = max((changes.get(n, 0) for n in reads), default=0)
+        level += level % 2 != is_tensor
+        changes |= dict.fromkeys(writes, level)
         if is_tensor and level > 1:
-            found = number
-    return found
+            found.setdefault(level, number)
+            last = number
+    return [*sorted(found.values()), last]
+
+
+def _is_short(loop: nodes.Loop, hardware: Hardware) -> bool:
+    """Whether a turn fills PSUM so seldom that it waits for its own tiles there, not for those of others."""
+    made = ((s.buffer, n) for s, n in nodes.weighted(loop.body) if isinstance(s, nodes.Alloc))
+    filled, machine = sum(size_of(b) * n for b, n in made if b.memory == nodes.PSUM), hardware.machine
+    return filled <= MOST_FILLED * machine["psum_banks"] * machine["psum_bank_bytes"]
 
 
 def _without(units: Sequence[Unit], late: Sequence[Unit], local: Collection[int] = ()) -> list[Unit]:
@@ -197,29 +286,33 @@ def is_summed_over(loop: nodes.Loop) -> bool:
 class Pipeline:
     """A loop whose statements are divided."""
 
-    def __init__(self, loop: nodes.Loop, hardware: Hardware) -> None:
-        self.loop, self.hardware, self.units = loop, hardware, units_of(loop.body)
-        self.early = early_of(self.units, hardware, loop.variable)
+    def __init__(
+        self, loop: nodes.Loop, hardware: Hardware, units: Sequence[Unit], ns: float, stages: Stages
+    ) -> None:
+        self.loop, self.hardware, self.units, self.stages, self.ns = loop, hardware, units, stages, ns
+        *early, self.late = self.stages
+        self.early = [u for stage in early for u in stage]
+        self.ahead = len(early)  # turns that the first stage is before the last
         self.has_state = bool(state_of(self.units, loop.variable))
-        self.late = [u for u in self.units if u not in self.early]
-        self.local = {id(a.buffer): a.buffer for u in self.units for a in u.before}
-        written = frozenset().union(*(u.writes for u in self.early))
-        handed = written & frozenset().union(*(u.reads for u in self.late))
-        self.handed = {n: versions(b, 2, nodes.TURNS) for n, b in self.local.items() if n in handed}
+        tiles = {id(a.buffer): a.buffer for u in self.units for a in u.before}
+        self.handed = {n: versions(b, lag + 1, nodes.TURNS) for n, b in tiles.items() if (lag := self.lag(n))}
+
+    def lag(self, tile: int) -> int:
+        """How many turns a tile waits for the last stage that touches it."""
+        stages = [n for n, stage in enumerate(self.stages) if any(tile in u.touches for u in stage)]
+        return stages[-1] - stages[0] if stages else 0
 
     @property
     def is_useful(self) -> bool:
         """Whether early statements keep an engine busy for which late ones wait."""
-        trips = expr(self.loop.trips).value
-        if trips is None or trips < FEWEST_TURNS or self.loop.count_name or not self.handed:
-            return False
-        if is_summed_over(self.loop):
-            return False
         ahead, behind = (
             set[str]().union(*(self.hardware.total([u.statement]) for u in held if _is_wide(u.statement)))
             for held in (self.early, self.late)
         )
-        return bool(ahead & behind - {"dma"}) and all(map(self.may_have_versions, self.early))
+        # PSUM has few banks
+        if self.ahead > 1 and any(b.memory == nodes.PSUM for b in self.handed.values()):
+            return False
+        return bool(self.handed and ahead & behind - {"dma"}) and all(map(self.may_have_versions, self.early))
 
     @property
     def is_bound(self) -> bool:
@@ -239,51 +332,30 @@ class Pipeline:
 
     def statements(self) -> list[nodes.Statement]:
         """What stands for the loop."""
-        loop, i = self.loop, name_of(self.loop.variable)
+        loop, i, early = self.loop, name_of(self.loop.variable), range(self.ahead)
         last = (expr(loop.trips).value or 0) - 1
-        next_version, version = (i + 1) % 2, i % 2
-        first, rest = self.divided()
-        body: list[nodes.Statement] = []
-        place = 0
-        if self.has_state:
-            products = (n for n, u in enumerate(self.late) if "tensor" in self.hardware.total([u.statement]))
-            place = next(products, 0)
-        ahead = self.turn(first, i + 1, next_version, is_copy=False)
-        body += self.turn(self.late[:place], i, version, is_copy=False)
-        body += [nodes.Comment("the turn after this one, as far as it needs no other"), *ahead]
-        body += self.turn(self.late[place:], i, version, is_copy=False)
-        body += self.turn(rest, i + 1, next_version, is_copy=False)
+        products = (n for n, u in enumerate(self.late) if "tensor" in self.hardware.total([u.statement]))
+        place = next(products, 0) if self.has_state else 0
+        body = self.turn(self.late[:place], i, is_copy=False)
+        for stage, lead in zip(self.stages, range(self.ahead, 0, -1), strict=False):
+            told = f"the turn {lead} after this one" if lead > 1 else "the turn after this one"
+            body.append(nodes.Comment(f"{told}, as far as it needs no other"))
+            body += self.turn(stage, i + lead, is_copy=False)
+        body += [nodes.Comment("the rest of this one")] * (self.ahead > 1)
+        body += self.turn(self.late[place:], i, is_copy=False)
+        # by the turn that is begun, and how many stages of each are before the loop
+        begun = [(k - n, n) for k in early for n in range(k + 1)]
+        left = [(last + 1 + k - n, n) for k in early for n in range(k + 1, self.ahead + 1)]
         return [
             *(nodes.Alloc(b) for b in self.handed.values()),
             nodes.Comment(f"the first turn of {loop.variable}, as far as it needs no other"),
-            *self.turn(self.early, ZERO, ZERO, is_copy=True),
-            replace(loop, trips=last, body=body, apart=1),
+            *(s for at, n in begun for s in self.turn(self.stages[n], expr(at), is_copy=True)),
+            replace(loop, trips=last + 1 - self.ahead, body=body, apart=self.ahead),
             nodes.Comment(f"the rest of the last turn of {loop.variable}"),
-            *self.turn(self.late, expr(last), expr(last % 2), is_copy=True),
+            *(s for at, n in left for s in self.turn(self.stages[n], expr(at), is_copy=True)),
         ]
 
-    def divided(self) -> tuple[list[Unit], list[Unit]]:
-        """Early units up to the first small one of ScalarE or GpSimdE, and the rest.
-
-        The rest is a chain of small steps that ends a turn: engines that wait for it have nothing left to do.
-        """
-        for n, unit in enumerate(self.early):
-            engines = self.hardware.total([unit.statement]).keys()
-            if engines & {"scalar", "gpsimd"} and not _is_wide(unit.statement):
-                return self.early[:n], self.soonest_first(self.early[n:])
-        return self.early, []
-
-    def soonest_first(self, units: Sequence[Unit]) -> list[Unit]:
-        """Small units in the order in which wide ones of the next turn need them, as far as they may."""
-        waiting = [u for u in self.late if _is_wide(u.statement)]
-        found: list[Unit] = []
-        for reader in waiting:
-            needed = needed_for(reader.reads, units)
-            found += [u for u in units if u in needed and u not in found]
-        found += [u for u in units if u not in found]
-        return found if _keeps_order(units, found) else list(units)
-
-    def turn(self, units: Sequence[Unit], at: Expr, version: Expr, is_copy: bool) -> list[nodes.Statement]:
+    def turn(self, units: Sequence[Unit], at: Expr, is_copy: bool) -> list[nodes.Statement]:
         """Units as they are in one turn; a copy has tiles of its own."""
         made = (a.buffer for u in units for a in u.before)
         buffers = {id(b): replace(b) if is_copy else b for b in made}
@@ -292,7 +364,11 @@ class Pipeline:
             handed = self.handed.get(id(held.buffer))
             if handed is None:
                 return replace(held, buffer=buffers.get(id(held.buffer), held.buffer))
-            return in_version(held, handed, version)
+            # turns by their remainders, as a reader expects them
+            count, i = expr(handed.shape[1]).value or 1, name_of(self.loop.variable)
+            lead = (at - i).value
+            version = at % count if lead is None else (i + lead % count) % count
+            return replace(in_version(held, handed, version), turn=held.turn or at)
 
         change = Change({self.loop.variable: at}, view, buffers)
         return copied(listed(units, self.handed), change)
@@ -307,12 +383,6 @@ def needed_for(buffers: Iterable[int], units: Sequence[Unit]) -> list[Unit]:
             found.append(unit)
             reads |= unit.reads
     return found
-
-
-def _keeps_order(before: Sequence[Unit], after: Sequence[Unit]) -> bool:
-    """Whether units that touch what another writes stand in the same order."""
-    place = {id(u): n for n, u in enumerate(after)}
-    return all(place[id(a)] < place[id(b)] for a, b in combinations(before, 2) if _depend(a, b))
 
 
 def _depend(first: Unit, second: Unit) -> bool:
@@ -342,11 +412,23 @@ def _is_wide(statement: nodes.Statement) -> bool:
     return any(prod(cut.count.value or WIDE for cut in view.cuts[1:]) >= WIDE for view in views)
 
 
-def pipelined(kernel: nodes.Kernel, hardware: Hardware, may: Callable[[nodes.Loop], bool]) -> nodes.Kernel:
-    """A kernel whose loops run a turn ahead what they can, where that is useful and its tiles fit.
+def pipelines(loop: nodes.Loop, hardware: Hardware) -> list[Pipeline]:
+    """Useful ways to have turns of a loop under way at once, the best first, and then as it is; or none."""
+    units, trips = units_of(loop.body), expr(loop.trips).value
+    if trips is None or trips < FEWEST_TURNS or loop.count_name or is_summed_over(loop):
+        return []
+    *ways, plain = (Pipeline(loop, hardware, units, *way) for way in stages_of(loop, units, hardware))
+    useful = [each for each in ways if each.is_useful and each.is_bound]
+    return [*useful, plain] if useful else []
+
+
+def pipelined(
+    kernel: nodes.Kernel, hardware: Hardware, choose: Callable[[Sequence[Pipeline]], Pipeline]
+) -> nodes.Kernel:
+    """A kernel whose loops run ahead what they can, where that is useful and its tiles fit.
 
     Args:
-        may: whether a loop is to be changed.
+        choose: one of some ways to have turns of a loop, the last that in which they are.
     """
 
     def changed(body: list[nodes.Statement]) -> bool:
@@ -359,17 +441,17 @@ def pipelined(kernel: nodes.Kernel, hardware: Hardware, may: Callable[[nodes.Loo
 
     def ahead(loop: nodes.Loop, body: list[nodes.Statement]) -> bool:
         """Change one loop of a body; whether that is useful and fits."""
-        pipeline = Pipeline(loop, hardware)
-        if not pipeline.is_useful or not pipeline.is_bound or not may(loop):
-            return False
         place, before = next(n for n, s in enumerate(body) if s is loop), list(body)
-        body[place : place + 1] = pipeline.statements()
-        try:
-            proved_room(kernel, hardware.machine)
-        except NoRoomError:
-            body[:] = before
-            return False
-        return True
+        ways = pipelines(loop, hardware)
+        while len(ways) > 1 and (chosen := choose(ways)).ahead:
+            body[place : place + 1] = chosen.statements()
+            try:
+                proved_room(kernel, hardware.machine)
+                return True
+            except NoRoomError:
+                body[:] = before
+                ways.remove(chosen)
+        return False
 
     changed(kernel.body)
     return kernel

@@ -10,22 +10,30 @@ one part, as that has few banks, and so does what a turn hands on to the next.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 
 from ..hardware import Hardware
 from ..room import buffers_that_fit
 from ..tree import nodes
 from ..tree.expr import expr, name_of
 from ..tree.rewrite import Change, copied
-from .pipeline import Unit, are_in_order, in_version, is_summed_over, local_to, state_of, units_of, versions
+from .pipeline import (
+    TURNS,
+    Clock,
+    Unit,
+    are_in_order,
+    in_version,
+    is_summed_over,
+    local_to,
+    state_of,
+    units_of,
+    versions,
+)
 
-# turns of a strip at most, and turns that are looked at to judge one
-MOST, TURNS = 8, 16
+# turns of a strip at most
+MOST = 8
 # part of the time of a loop that strips may take at most, to be worth a longer kernel
 WORTH = 0.85
-# nanoseconds that one engine waits for another
-WAIT_NS = 60.0
 
 
 def parts_of(units: Sequence[Unit], state: Set[int] = frozenset()) -> list[list[Unit]]:
@@ -42,15 +50,6 @@ def parts_of(units: Sequence[Unit], state: Set[int] = frozenset()) -> list[list[
         parts[-1].append(unit)
         end = max([end, number, *(last[n] for n in unit.touches & (banks | state))])
     return parts
-
-
-@dataclass
-class _Clock:
-    """When engines are free, and when tiles are written."""
-
-    free: dict[str, float]
-    ready: dict[tuple[int, int], float]  # by turn and tile
-    table: str = ""  # what ScalarE has loaded
 
 
 def sunk(units: Sequence[Unit]) -> list[Unit]:
@@ -73,12 +72,7 @@ class Strips:
             self.units = sunk(self.units)
         self.state = state_of(self.units, loop.variable, is_far=True)
         self.parts = parts_of(self.units, self.state)
-        # transfers run ahead as they are
-        self.times = {
-            id(u): {e: ns for e, ns in hardware.total([u.statement]).items() if e != "dma"}
-            for u in self.units
-        }
-        self.tables = {id(u): hardware.tables(u.statement) for u in self.units}
+        self.clock = Clock(self.units, hardware, self.state)
         local = local_to(self.units)
         tiles = {id(a.buffer): a.buffer for u in self.units for a in u.before}
         touched = [frozenset[int]().union(*(u.touches for u in part)) for part in self.parts]
@@ -102,27 +96,10 @@ class Strips:
 
     def time(self, size: int, turns: int) -> float:
         """How long some turns take in strips, on engines that take instructions in order."""
-        clock = _Clock({}, {})
-        order = (
-            (part, first, n) for first in range(0, turns, size) for part in self.parts for n in range(size)
+        firsts = range(0, turns, size)
+        return self.clock.time(
+            (unit, first + n) for first in firsts for part in self.parts for n in range(size) for unit in part
         )
-        for part, first, n in order:
-            for unit in part:
-                self.issue(unit, first + n, clock)
-        return max(clock.free.values(), default=0.0)
-
-    def issue(self, unit: Unit, turn: int, clock: _Clock) -> None:
-        """Put a unit of a turn behind what its engines do, once what it touches is there."""
-        keys = {n: (0 if n in self.state else turn, n) for n in unit.touches}
-        begin = max((clock.ready.get(key, 0.0) for key in keys.values()), default=0.0)
-        tables, done = [clock.table, *self.tables[id(unit)]], begin
-        clock.table, loads = tables[-1], sum(a != b for a, b in pairwise(tables))
-        for engine, ns in self.times[id(unit)].items():
-            ns += loads * self.hardware.machine["activation_table_load_ns"] * (engine == "scalar")
-            start = max(begin, clock.free.get(engine, 0.0))
-            clock.free[engine] = start + ns
-            done = max(done, clock.free[engine] + WAIT_NS)
-        clock.ready |= {keys[n]: done for n in unit.writes}
 
     def statements(self, size: int, variable: str) -> list[nodes.Statement]:
         """What stands for the loop, with strips of so many turns; one strip needs no loop around it."""
