@@ -203,9 +203,9 @@ def test_blocks_of_partitions_are_columns_where_one_number_scales_them() -> None
     rng = np.random.default_rng(5)
     half = rng.standard_normal((256, 256), np.float32) / 16
     a, b = half @ half.T + np.eye(256, dtype=np.float32), rng.standard_normal(256, np.float32)
-    kernel = einsum.compile(text, sizes={"k": 2}, shapes={"A": a.shape, "B": b.shape}, outputs=["Z"])
+    kernel = einsum.compile(text, sizes={"k": 8}, shapes={"A": a.shape, "B": b.shape}, outputs=["Z"])
     x, r = np.zeros(256), b.astype(np.float64)
-    for _ in range(2):
+    for _ in range(8):
         q = a @ r
         step = (r @ r) / (r @ q)
         x, r = x + step * r, r - step * q

@@ -83,22 +83,22 @@ def test_parts_that_write_the_same_tile_in_all_turns_stay_in_order() -> None:
 
 
 def test_what_a_turn_hands_on_stays_in_one_part() -> None:
-    # functions of three tables before a scan over 4 turns of 512 columns: the two sigmoids together
+    # functions of three tables before a scan over 4 turns of 512 columns: the two tangents together
     text = """
-    A[t, c] = sigmoid(L[c] * R[t, c])
+    A[t, c] = tanh(L[c] * R[t, c])
     H[0, c] = 0
-    H[t+1, c] = A[t, c] * H[t, c] + softplus(tanh(X[t, c])) * sigmoid(X[t, c])
+    H[t+1, c] = A[t, c] * H[t, c] + softplus(sin(X[t, c])) * tanh(X[t, c])
     """
     kernel = einsum.compile(text, sizes={"T": 2048, "C": 128}, outputs=("H",))
     assert any("together, part by part" in c for c in kernel.changes)
     rng = np.random.default_rng(1)
     lanes, r, x = rng.uniform(0.1, 1, 128), *rng.standard_normal((2, 2048, 128))
-    gates, states = 1 / (1 + np.exp(-lanes * r)), np.zeros((2049, 128))
-    added = np.log1p(np.exp(np.tanh(x))) / (1 + np.exp(-x))
+    gates, states = np.tanh(lanes * r), np.zeros((2049, 128))
+    added = np.log1p(np.exp(np.sin(x))) * np.tanh(x)
     for t in range(2048):
         states[t + 1] = gates[t] * states[t] + added[t]
     named = {n: a.astype(np.float32) for n, a in {"L": lanes, "R": r, "X": x}.items()}
-    assert np.allclose(kernel(**named), states, rtol=1e-4)
+    assert np.allclose(kernel(**named), states, rtol=1e-4, atol=1e-5)
 
 
 def test_windows_that_do_not_fit_on_chip_are_stored_whole() -> None:

@@ -9,7 +9,7 @@ stay: elsewhere they are late.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import cache
 from operator import itemgetter
@@ -19,7 +19,7 @@ from ..hardware import Hardware
 from ..room import views_of
 from ..tree import nodes
 from ..tree.expr import expr
-from .pipeline import needed_for, state_of, units_of
+from .pipeline import Unit, needed_for, state_of, units_of
 
 # when the last engine is done, when each is, and the statements
 Shared = tuple[float, dict[str, float], list[nodes.Statement]]
@@ -150,9 +150,21 @@ def _on_chains(body: Sequence[nodes.Statement]) -> Iterator[int]:
     for loop in (s for s in body if isinstance(s, nodes.Loop)):
         yield from _on_chains(loop.body)
         units = units_of(loop.body) if loop.is_sequential else []
-        chain = (u.statement for u in needed_for(state_of(units, loop.variable), units))
-        steps = (s for s in chain if isinstance(s, nodes.Combine | nodes.Scale | nodes.Reduce))
-        yield from (id(s) for s in steps if columns_of(getattr(s, "src", s.dst)) < BANK)
+        chain = [u.statement for u in _from_state_to_state(units, state_of(units, loop.variable))]
+        short = nodes.Combine | nodes.Copy | nodes.Scale | nodes.Reduce
+        steps = ((s, times) for s, times in nodes.weighted(chain) if isinstance(s, short))
+        yield from (id(s) for s, n in steps if columns_of(getattr(s, "src", s.dst)) * n < BANK)
+
+
+def _from_state_to_state(units: Sequence[Unit], state: Set[int]) -> list[Unit]:
+    """The units of a turn that need what the turn before hands on, and that what it hands on needs."""
+    reached, found = set(state), list[Unit]()
+    for unit in units:
+        if unit.reads & reached:
+            reached |= unit.writes
+            found.append(unit)
+    needed = needed_for(state, units)
+    return [u for u in found if u in needed]
 
 
 def _tiles(statement: nodes.Statement) -> dict[str, nodes.View]:

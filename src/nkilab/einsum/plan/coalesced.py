@@ -244,6 +244,10 @@ class Coalescing:
         parts = [t for t in transfers if t.needed < trips and not self.is_given]
         ways = [(trips, [t for t in transfers if t.needed == trips])]
         ways += [(n, parts) for n in sorted({t.needed for t in parts}, reverse=True)]
+        # without room for as many as are wanted, fewer share one
+        moved = [t for t in transfers if not isinstance(t.statement, nodes.Copy) and not self.is_given]
+        least = min((t.needed for t in moved), default=0)
+        ways += [(n, moved) for n in range(least - 1, 1, -1) if trips % n == 0 and least % n == 0]
         for turns, kept in (way for way in ways if way[1]):
             body[place : place + 1] = made = list(self.divided(loop, kept, trips, turns))
             if buffers_that_fit(self.kernel, self.hardware.machine) != self.fitting:

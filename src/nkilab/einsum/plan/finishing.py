@@ -16,6 +16,7 @@ from .balance import balanced
 from .coalesced import Coalescing
 from .context import Context
 from .maxima import with_maxima_of_choices
+from .merged_turns import with_merged_turns
 from .peeled import peel
 from .pipeline import (
     NUMBERS,
@@ -35,8 +36,9 @@ from .strips import in_strips
 LONG = 6_000
 # part of the time of a loop that strips take by the rules in a kernel that is not timed, to be taken
 WORTH_UNTIMED = 0.85
-# functions that are powers: of what, and whether the argument is the exponent
-POWERS = {"exp": (e, True), "sqrt": (0.5, False), "rsqrt": (-0.5, False)}
+# functions that are powers: of what, and whether the argument is the exponent; for the sigmoid exp(-x), of
+# which 1 / (1 + exp(-x)) keeps its digits where it is small
+POWERS = {"exp": (e, True), "sqrt": (0.5, False), "rsqrt": (-0.5, False), "sigmoid": (1 / e, True)}
 
 
 def with_less(kernel: Kernel, ctx: Context, hardware: Hardware) -> Kernel:
@@ -65,6 +67,7 @@ def in_order(kernel: Kernel, ctx: Context, hardware: Hardware) -> Kernel:
     if not ctx.given.is_watched:
         _by_table(kernel.body, hardware)
         in_strips(kernel, hardware, ctx.build.fresh, partial(_is_strip, kernel, ctx))
+        with_merged_turns(kernel.body, hardware)
         _without_table_loads(kernel, hardware)
     return pipelined(kernel, hardware, partial(_way_ahead, ctx))
 
@@ -138,12 +141,13 @@ def _saved_ns(loop: nodes.Loop, function: str, hardware: Hardware) -> float:
     """How much less a turn takes with the powers for all of a function."""
     calls = [s for s in nodes.statements(loop.body) if isinstance(s, nodes.Activate)]
     own, others = ([s for s in calls if (s.function == function) is side] for side in (True, False))
-    powers = [_power(s) for s in own]
-    if not own or not others or None in powers:
+    powers = [_powers(s) for s in own]
+    if not own or not others or not all(powers):
         return 0.0
     loads = _loads(calls, hardware) - _loads(others, hardware)
     times = {id(s): n for s, n in nodes.weighted(loop.body)}
-    taken = sum(hardware.of(p)[1] * times[id(s)] for p, s in zip(powers, own, strict=True) if p is not None)
+    each = ((p, times[id(s)]) for made, s in zip(powers, own, strict=True) for p in made)
+    taken = sum(hardware.of(p)[1] * n for p, n in each)
     return float(loads * hardware.machine["activation_table_load_ns"]) - taken
 
 
@@ -153,24 +157,29 @@ def _loads(calls: Sequence[nodes.Activate], hardware: Hardware) -> int:
     return sum(table != before for table, before in zip(tables, tables[-1:] + tables[:-1], strict=True))
 
 
-def _power(call: nodes.Activate) -> nodes.Scale | None:
-    """A function as a power; None where it is none, or GpSimdE cannot take it over."""
-    views = [v for _, v in views_of(call)]
+def _powers(call: nodes.Activate) -> list[nodes.Scale]:
+    """A function as powers, one after the other; [] where it is none, or GpSimdE cannot take it over."""
+    views, dst = [v for _, v in views_of(call)], call.dst
     is_near = all(v.buffer.memory == nodes.SBUF and as_dtype(v.buffer.dtype).is_float for v in views)
-    if call.function not in POWERS or call.total is not None or not is_near:
-        return None
-    operand, is_base = POWERS[call.function]
-    first = ("multiply", call.scale) if call.bias is None else ("add", call.bias)
-    if call.scale == 1.0 and call.bias is None:
-        return nodes.Scale(call.dst, call.src, "power", operand, is_base)
-    if call.scale != 1.0 and call.bias is not None:
-        return None
-    return nodes.Scale(call.dst, call.src, *first, False, "power", operand, is_base)
+    is_exact = call.function != "sigmoid" or dst.buffer.dtype == "float32"
+    if call.function not in POWERS or call.total is not None or not (is_near and is_exact):
+        return []
+    (operand, is_base), first = POWERS[call.function], ("multiply", call.scale)
+    if call.bias is not None:
+        first = ("add", call.bias)
+        if call.scale != 1.0:
+            return []
+    made = nodes.Scale(dst, call.src, *first, False, "power", operand, is_base)
+    if first == ("multiply", 1.0):
+        made = nodes.Scale(dst, call.src, "power", operand, is_base)
+    # the exponential lies where the result will
+    rest = nodes.Scale(dst, dst, "add", 1.0, False, "power", -1.0)
+    return [made, rest] if call.function == "sigmoid" else [made]
 
 
 def _exchange(body: list[nodes.Statement], function: str) -> None:
-    for place, statement in enumerate(body):
+    for place, statement in reversed([*enumerate(body)]):
         if isinstance(statement, nodes.Loop):
             _exchange(statement.body, function)
         elif isinstance(statement, nodes.Activate) and statement.function == function:
-            body[place] = _power(statement) or statement
+            body[place : place + 1] = _powers(statement)

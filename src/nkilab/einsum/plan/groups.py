@@ -273,3 +273,12 @@ def joins(cluster: Sequence[Einsum], einsum: Einsum, turn: str = "") -> bool:
 def turning_of(loops: Sequence[tuple[str, int, int]]) -> list[str]:
     """Variables of the loops, given with extent and block, that turn more than once."""
     return [v for v, extent, block in loops if extent > block]
+
+
+def state_of(block: Iterate) -> set[str]:
+    """Tensors that a later turn reads before it writes them."""
+    found, seen = set(), set()
+    for einsum in block.body:
+        found |= {t for t in einsum.reads if t not in seen}
+        seen.add(einsum.name)
+    return found

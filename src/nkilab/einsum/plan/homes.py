@@ -13,7 +13,7 @@ from ..tree.nodes import PSUM
 from .build import Span, point
 from .choose import ROW_NS, SMALL_ROW_BYTES
 from .context import Context
-from .groups import Group, einsums_of, lane_of
+from .groups import Group, einsums_of, lane_of, state_of
 from .knobs import MORE_BLOCKS, SMALLER_SHARES
 from .product import is_batch, matmul_dtype, products_for
 from .stage import stage, staged_bytes
@@ -251,8 +251,20 @@ class Homes:
         is_cut = options[0] in ends and not any(e.is_contraction for e in products)
         if costs and costs[-1] * (1.0 if is_cut else MUCH_MORE) <= costs[0]:
             options, costs = [*options[-1:], *options[:-1]], [*costs[-1:], *costs[:-1]]
+        if not products and self.are_short_turns(group, options[0], blocks):
+            options = [*options[-1:], *options[:-1]]
         names = ", ".join(dict.fromkeys(e.name for e in group.einsums))
         return ctx.pick(f"the loop over tiles that {names} share", options, costs=costs)
+
+    def are_short_turns(self, group: Group, variable: str, blocks: Mapping[str, int]) -> bool:
+        """Whether turns of few columns would run again for each tile of a variable."""
+        blocked, extent = [s for s in group.steps if isinstance(s, Iterate)], self.ctx.cascade.extent
+        turns, body = {s.variable for s in blocked}, {e.name: e for s in blocked for e in s.body}
+        own = [e for e in body.values() if not turns & {*e.output.variables}]
+        is_cut = any(variable in e.variables and extent(variable, e) > blocks[variable] for e in own)
+        columns = max((self.tile_bytes(e, blocks) // 4 for e in own), default=0)
+        size = sum(self.tile_bytes(e, {}) for e in body.values())
+        return is_cut and columns < self.ctx.bank and size <= self.ctx.room() * NEAR
 
     def group_block(self, group: Group, variable: str, extent: int, products: Sequence[Einsum]) -> int:
         """Elements of a group's tile: more than one block of partitions where TensorE has something to gain.
@@ -489,12 +501,3 @@ def _fullest(sizes: Mapping[str, int], lives: Mapping[str, range]) -> list[str]:
     nests = range(max((lives[n].stop for n in sizes), default=0))
     crowds = ([n for n in sizes if nest in lives[n]] for nest in nests)
     return max(crowds, key=lambda crowd: sum(sizes[n] for n in crowd), default=[])
-
-
-def state_of(block: Iterate) -> set[str]:
-    """Tensors that a later turn reads before it writes them."""
-    found, seen = set(), set()
-    for einsum in block.body:
-        found |= {t for t in einsum.reads if t not in seen}
-        seen.add(einsum.name)
-    return found

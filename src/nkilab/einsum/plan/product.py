@@ -219,7 +219,9 @@ def _cost(
     home -= (TRANSFER_NS if home else 0.0) * (1 - 1 / max(batch.values(), default=1))
     is_new = ctx.chip(einsum.name) is None and ctx.homes.get(einsum.name) != "hbm"
     is_across = is_new and ctx.wanted.get(einsum.name, "") not in ("", part)
-    home += TURN_NS * -(-columns // ctx.lanes) if is_across else 0.0
+    # a matrix that turns transpose leaves PSUM before
+    is_late = bool(part and free) and any(einsum in b.body for b in ctx.cascade.blocks)
+    home += TURN_NS * -(-columns // ctx.lanes) * (1 + is_late) if is_across else 0.0
     served, lost_ns = ctx.served.get(einsum.name, (frozenset[str](), 0.0))
     cost += lost_ns if is_new and part and part not in served else 0.0
     return cost + prod(t for v, t in trips.items() if v in einsum.output.variables) * (home + 60 + columns)

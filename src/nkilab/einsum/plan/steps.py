@@ -23,8 +23,8 @@ from .deliver import targets_of
 from .edges import EdgedCopy, Edges
 from .finishing import in_order, with_less
 from .given import Given
-from .groups import Group, batches, einsums_of, groups_of, shared_by, turning_of
-from .homes import Homes, state_of
+from .groups import Group, batches, einsums_of, groups_of, shared_by, state_of, turning_of
+from .homes import Homes
 from .knobs import Knobs, Picker
 from .nest import Nest
 from .product import is_batch, product_of, products_for, together
@@ -257,7 +257,8 @@ class Lowering:
         elif tiled:
             extent = cascade.extent(tiled, group.einsums[-1])
             loops.append((tiled, extent, self.homes.group_block(group, tiled, extent, products)))
-            if self.ctx.lanes // 2 <= extent <= self.ctx.lanes and not products:
+            has_turns = any(isinstance(s, Iterate) for s in group.steps)
+            if self.ctx.lanes // 2 <= extent <= self.ctx.lanes and not (products or has_turns):
                 loops += self.homes.rows_apart(group, [v for v in shared if v != tiled])
         order = given.sorted(names, [v for v, _, _ in loops])
         return sorted(loops, key=lambda held: order.index(held[0]))
