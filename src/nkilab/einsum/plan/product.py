@@ -305,7 +305,7 @@ def is_batch(ctx: Context, einsum: Einsum, part: str, free: str, variable: str) 
     The variable alone is an index of the result, and of all operands that have it.
     """
     output = einsum.output
-    is_stored = "hbm" in ctx.homes.get(einsum.name, "hbm" if einsum.name in ctx.cascade.outputs else "")
+    is_stored = "hbm" in ctx.homes.get(einsum.name, "hbm")
     if not part or (is_stored and output.indices[-1].plain == part) or variable not in output.variables:
         return False
     accesses = [a for a in (*einsum.accesses, output) if variable in a.variables]
