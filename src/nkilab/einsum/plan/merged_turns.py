@@ -18,11 +18,15 @@ from .pipeline import WRITTEN, state_of, units_of
 WORTH = 0.85
 
 
-def with_merged_turns(body: list[nodes.Statement], hardware: Hardware) -> None:
-    """Have one instruction in place of loops of one, in those of a body, too, where that saves much."""
+def with_merged_turns(body: list[nodes.Statement], hardware: Hardware, *, is_chain: bool = False) -> None:
+    """Have one instruction in place of loops of one, where others wait for all of it and that saves much.
+
+    Args:
+        is_chain: whether turns hand on a state. Elsewhere what comes next begins with what is there first.
+    """
     for place, loop in ((n, s) for n, s in enumerate(body) if isinstance(s, nodes.Loop)):
-        with_merged_turns(loop.body, hardware)
-        body[place] = _instead(loop, hardware) or loop
+        with_merged_turns(loop.body, hardware, is_chain=is_chain or loop.is_sequential)
+        body[place] = (_instead(loop, hardware) if is_chain else None) or loop
 
 
 def _instead(loop: nodes.Loop, hardware: Hardware) -> nodes.Statement | None:
