@@ -9,7 +9,7 @@ import pytest
 
 from nkilab import einsum
 from nkilab.einsum.compiled import CompiledEinsum
-from nkilab.einsum.plan import turned
+from nkilab.einsum.plan import edges
 from nkilab.einsum.plan.contraction import Contraction
 
 pytestmark = pytest.mark.corpus
@@ -130,7 +130,7 @@ def powers(turns: int, extent: int, dialect: str) -> CompiledEinsum:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_large_matrix_of_a_block_is_transposed_once(monkeypatch: pytest.MonkeyPatch, dialect: str) -> None:
     # on a chip that has no room for it
-    monkeypatch.setattr(turned, "READ_AGAIN", 0.0)
+    monkeypatch.setattr(edges, "READ_AGAIN", 0.0)
     extent, turns = 1024, 8
     kernel = powers(turns, extent, dialect)
     assert "A_turned[" in kernel.source

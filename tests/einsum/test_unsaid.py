@@ -15,9 +15,9 @@ from nkilab.errors import SpecError
         ("Z[n] = X[n // m]", "'m' stands where n needs a whole number", "n // 4, n % 4, n // 4 % 2"),
         ("Z[n] = X[2*n // 4]", "2*n // 4 has two meanings", "write 2*(n // 4)"),
         (
-            "Z[n, m] = X[(n + m) % 4]",
+            "Z[n, m] = X[(n + m) // 4]",
             "'+' stands where what is taken of an index needs ')'",
-            "for X[(n + 1) % N] write X[n + 1] + X[n + 1 - N]",
+            "J[n] = floor((n + 1) / 2), then X[J[n]]",
         ),
         ("Z[n] = X[(n // 2 // 3)]", "'//' stands where what is taken of an index needs ')'", "n // 4, n % 4"),
         (

@@ -159,6 +159,8 @@ class Builder:
             yield Span(start, name_of(count_name) if count_name else expr(block), block)
         finally:
             self.scopes.pop()
+            if not scope.body:  # all of it is there already
+                del outer.body[outer.opened]
             outer.opened = None
             # names of closed loops may be used again
             self.taken -= {variable, count_name}

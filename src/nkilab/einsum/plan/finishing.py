@@ -146,7 +146,7 @@ def _saved_ns(loop: nodes.Loop, function: str, hardware: Hardware) -> float:
         return 0.0
     loads = _loads(calls, hardware) - _loads(others, hardware)
     times = {id(s): n for s, n in nodes.weighted(loop.body)}
-    each = ((p, times[id(s)]) for made, s in zip(powers, own, strict=True) for p in made)
+    each = ((p, times[id(s)]) for several, s in zip(powers, own, strict=True) for p in several)
     taken = sum(hardware.of(p)[1] * n for p, n in each)
     return float(loads * hardware.machine["activation_table_load_ns"]) - taken
 
@@ -169,12 +169,12 @@ def _powers(call: nodes.Activate) -> list[nodes.Scale]:
         first = ("add", call.bias)
         if call.scale != 1.0:
             return []
-    made = nodes.Scale(dst, call.src, *first, False, "power", operand, is_base)
+    power = nodes.Scale(dst, call.src, *first, False, "power", operand, is_base)
     if first == ("multiply", 1.0):
-        made = nodes.Scale(dst, call.src, "power", operand, is_base)
+        power = nodes.Scale(dst, call.src, "power", operand, is_base)
     # the exponential lies where the result will
     rest = nodes.Scale(dst, dst, "add", 1.0, False, "power", -1.0)
-    return [made, rest] if call.function == "sigmoid" else [made]
+    return [power, rest] if call.function == "sigmoid" else [power]
 
 
 def _exchange(body: list[nodes.Statement], function: str) -> None:

@@ -59,9 +59,8 @@ class Homes:
             if ctx.chip(tensor) or tensor in {e.name for e in group.einsums} or len(forms) != 1 or not tile:
                 continue
             _, einsum, access = accesses[0]
-            if len({n for n, _, _ in accesses}) < 2 or not all(
-                getattr(i, "plain", "") for i in access.indices
-            ):
+            is_plain = all(getattr(i, "plain", "") for i in access.indices)
+            if len({n for n, _, _ in accesses}) < 2 or not is_plain:
                 continue
             spans = ctx.spans(einsum, {v: s for v, s in outer.items() if v in einsum.variables})
             is_turned = not outer and access.axis_of(tile) == len(access.indices) - 1
@@ -273,10 +272,8 @@ class Homes:
         """
         ctx, most = self.ctx, 2 if products else 1
         again = {a.tensor for e in products for a in e.accesses if variable not in a.variables}
-        sizes = (
-            prod(ctx.cascade.shape(t)) // ctx.lanes * ctx.bytes_of(ctx.dtypes[t])
-            for t in again.intersection(ctx.cascade.inputs)
-        )
+        read = again.intersection(ctx.cascade.inputs)
+        sizes = (prod(ctx.cascade.shape(t)) // ctx.lanes * ctx.bytes_of(ctx.dtypes[t]) for t in read)
         inputs = {a for e in products for a in e.accesses if a.tensor in ctx.cascade.inputs}
         ends = {ctx.bytes_of(ctx.dtypes[a.tensor]) for a in inputs if a.indices[-1:] == plain((variable,))}
         # of elements of one byte, transfers have rows as long as of two

@@ -195,13 +195,13 @@ def stages_of(loop: nodes.Loop, units: Sequence[Unit], hardware: Hardware) -> It
         return
     is_short, clock = _is_short(loop, hardware), Clock(units, hardware, state)
     *places, last = _products(units, hardware, is_short)
-    found = {1: (clock.ahead([units], trips), [[*units]])}
+    judged = {1: (clock.ahead([units], trips), [[*units]])}
     ways = _cut(units, places if is_short else (), local)
     for stages in chain([_shared_best(units, clock, local, last)], ways):
-        ns, (least, best) = clock.ahead(stages, trips), [*found.values()][-1]
+        ns, (least, best) = clock.ahead(stages, trips), [*judged.values()][-1]
         if not is_short or ns < least * SOONER ** max(len(stages) - max(len(best), 2), 0):
-            found[len(stages)] = ns, stages
-    yield from reversed(found.values())
+            judged[len(stages)] = ns, stages
+    yield from reversed(judged.values())
 
 
 def _cut(units: Sequence[Unit], places: Sequence[int], local: set[int]) -> Iterator[Stages]:
@@ -240,7 +240,7 @@ def _products(units: Sequence[Unit], hardware: Hardware, is_short: bool) -> list
     Loops in a turn that is not short have room for turns of their own in PSUM, and count as a whole.
     """
     changes: dict[int, int] = {}
-    found: dict[int, int] = {}
+    first: dict[int, int] = {}
     last = 0
     inner = ((n, s) for n, u in enumerate(units) for s in nodes.statements([u.statement]))
     own = (one for one in inner if not isinstance(one[1], nodes.Loop))
@@ -252,9 +252,9 @@ def _products(units: Sequence[Unit], hardware: Hardware, is_short: bool) -> list
         level += level % 2 != is_tensor
         changes |= dict.fromkeys(writes, level)
         if is_tensor and level > 1:
-            found.setdefault(level, number)
+            first.setdefault(level, number)
             last = number
-    return [*sorted(found.values()), last]
+    return [*sorted(first.values()), last]
 
 
 def _is_short(loop: nodes.Loop, hardware: Hardware) -> bool:
@@ -338,8 +338,8 @@ class Pipeline:
         place = next(products, 0) if self.has_state else 0
         body = self.turn(self.late[:place], i, is_copy=False)
         for stage, lead in zip(self.stages, range(self.ahead, 0, -1), strict=False):
-            told = f"the turn {lead} after this one" if lead > 1 else "the turn after this one"
-            body.append(nodes.Comment(f"{told}, as far as it needs no other"))
+            which = f"the turn {lead} after this one" if lead > 1 else "the turn after this one"
+            body.append(nodes.Comment(f"{which}, as far as it needs no other"))
             body += self.turn(stage, i + lead, is_copy=False)
         body += [nodes.Comment("the rest of this one")] * (self.ahead > 1)
         body += self.turn(self.late[place:], i, is_copy=False)
