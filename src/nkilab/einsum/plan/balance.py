@@ -151,7 +151,7 @@ def _on_chains(body: Sequence[nodes.Statement]) -> Iterator[int]:
         yield from _on_chains(loop.body)
         units = units_of(loop.body) if loop.is_sequential else []
         chain = [u.statement for u in _from_state_to_state(units, state_of(units, loop.variable))]
-        short = nodes.Combine | nodes.Copy | nodes.Scale | nodes.Reduce
+        short = nodes.Combine | nodes.Scale | nodes.Reduce
         steps = ((s, times) for s, times in nodes.weighted(chain) if isinstance(s, short))
         yield from (id(s) for s, n in steps if columns_of(getattr(s, "src", s.dst)) * n < BANK)
 

@@ -16,7 +16,6 @@ from .balance import balanced
 from .coalesced import Coalescing
 from .context import Context
 from .maxima import with_maxima_of_choices
-from .merged_turns import with_merged_turns
 from .peeled import peel
 from .pipeline import (
     NUMBERS,
@@ -67,7 +66,6 @@ def in_order(kernel: Kernel, ctx: Context, hardware: Hardware) -> Kernel:
     if not ctx.given.is_watched:
         _by_table(kernel.body, hardware)
         in_strips(kernel, hardware, ctx.build.fresh, partial(_is_strip, kernel, ctx))
-        with_merged_turns(kernel.body, hardware)
         _without_table_loads(kernel, hardware)
     return pipelined(kernel, hardware, partial(_way_ahead, ctx))
 

@@ -194,12 +194,14 @@ def stages_of(loop: nodes.Loop, units: Sequence[Unit], hardware: Hardware) -> It
         yield from ((0.0, _in_stages(units, [_without(units, late, local)])), (inf, [[*units]]))
         return
     is_short, clock = _is_short(loop, hardware), Clock(units, hardware, state)
-    *places, last = _products(units, hardware, is_short)
+    last = _products(units, hardware, is_fine=False)[-1]
+    places = _products(units, hardware, is_fine=True)[:-1] if is_short else ()
     judged = {1: (clock.ahead([units], trips), [[*units]])}
-    ways = _cut(units, places if is_short else (), local)
+    ways = _cut(units, places, local)
     for stages in chain([_shared_best(units, clock, local, last)], ways):
         ns, (least, best) = clock.ahead(stages, trips), [*judged.values()][-1]
-        if not is_short or ns < least * SOONER ** max(len(stages) - max(len(best), 2), 0):
+        # the clock knows no transfers: two stages are better where it sees no difference
+        if not is_short or len(stages) == 2 or ns < least * SOONER ** (len(stages) - max(len(best), 2)):
             judged[len(stages)] = ns, stages
     yield from reversed(judged.values())
 
@@ -234,17 +236,18 @@ def _shared_best(units: Sequence[Unit], clock: Clock, local: set[int], last: int
     return _in_stages(units, [best])
 
 
-def _products(units: Sequence[Unit], hardware: Hardware, is_short: bool) -> list[int]:
+def _products(units: Sequence[Unit], hardware: Hardware, *, is_fine: bool) -> list[int]:
     """Units on TensorE that need what others made of products: the first by how often that is, and the last.
 
-    Loops in a turn that is not short have room for turns of their own in PSUM, and count as a whole.
+    Args:
+        is_fine: whether what is in a loop is judged apart, and not as a whole.
     """
     changes: dict[int, int] = {}
     first: dict[int, int] = {}
     last = 0
     inner = ((n, s) for n, u in enumerate(units) for s in nodes.statements([u.statement]))
     own = (one for one in inner if not isinstance(one[1], nodes.Loop))
-    for number, part in own if is_short else enumerate(u.statement for u in units):
+    for number, part in own if is_fine else enumerate(u.statement for u in units):
         reads, writes = _touched(part)
         is_tensor = "tensor" in hardware.total([part])
         # odd on TensorE, even where other engines work on what it made
