@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 CLOSE = 2.0
 # kernels that are timed besides the first, and statements that all of them run together; what takes as
 # long as the first to the last digit is the same kernel, and does not count
-MOST_TIMED, MOST_STATEMENTS = 6, 20_000
+MOST_TIMED, MOST_STATEMENTS = 8, 20_000
 # Einsums of all plans that are made besides the first together, and plans as long as the best at least
 MOST_PLANNED, FEWEST_PLANS = 160, 6
 # columns that tiles may have instead at most, so that one is moved while another is computed; and statements

@@ -298,6 +298,9 @@ class Pipeline:
         self.ahead = len(early)  # turns that the first stage is before the last
         self.has_state = bool(state_of(self.units, loop.variable))
         tiles = {id(a.buffer): a.buffer for u in self.units for a in u.before}
+        # tiles that say for themselves of how many turns they have what is there
+        every = (s for u in units for s in nodes.statements([u.statement]))
+        self.counted = {id(v.buffer) for s in every for _, v in views_of(s) if v.turn is not None}
         self.handed = {n: versions(b, lag + 1, nodes.TURNS) for n, b in tiles.items() if (lag := self.lag(n))}
 
     def lag(self, tile: int) -> int:
@@ -371,7 +374,9 @@ class Pipeline:
             count, i = expr(handed.shape[1]).value or 1, name_of(self.loop.variable)
             lead = (at - i).value
             version = at % count if lead is None else (i + lead % count) % count
-            return replace(in_version(held, handed, version), turn=held.turn or at)
+            return replace(
+                in_version(held, handed, version), turn=held.turn if id(held.buffer) in self.counted else at
+            )
 
         change = Change({self.loop.variable: at}, view, buffers)
         return copied(listed(units, self.handed), change)
