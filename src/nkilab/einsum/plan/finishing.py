@@ -90,7 +90,7 @@ def _is_strip(kernel: Kernel, ctx: Context, loop: Loop, size: int, share: float)
 def _way_ahead(ctx: Context, ways: Sequence[Pipeline]) -> Pipeline:
     """How many turns of a loop that can run ahead; the timing model judges what the clock finds close."""
     turns, variable = [NUMBERS[way.ahead] for way in ways], ways[0].loop.variable
-    plain_ns = ways[-1].ns if ways[-1].ns <= ways[0].ns else inf
+    plain_ns = ways[-1].ns if ways[-1].ns * SOONER < ways[0].ns else inf
     costs = [*(way.ns for way in ways[:-1]), plain_ns]
     chosen = ctx.pick(f"turns of {variable} ahead", turns, costs=costs)
     note = f"turns of {variable}: what needs no state runs {chosen} turn{'s'[chosen == 'one' :]} ahead"
