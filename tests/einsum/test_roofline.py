@@ -163,3 +163,19 @@ def test_a_comparison_of_one_reader_rules_nothing_out_for_another() -> None:
         return kernel.roofline.times_ns["tensor"]
 
     assert tensor_ns(" if j <= i else 0") == tensor_ns("") > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "elements"),
+    [
+        ("bii->b", {"A": (16, 8, 8)}, 16 * 8 + 16),
+        ("Z[b] = A[b, 3] * 2", {"A": (16, 8)}, 16 + 16),
+        # windows of 3 x 3 at 2 x 4 places: 4 of 8 rows
+        ("Z[p, q] = A[p + r, q + s] * F[r, s]", {"A": (8, 6), "F": (3, 3), "Z": (2, 4)}, 4 * 6 + 9 + 8),
+        ("Z[b] = sum(A[b, i], i) + A[b, 0]", {"A": (16, 8)}, 16 * 8 + 16),
+    ],
+)
+def test_only_what_is_read_of_an_input_crosses_memory(
+    text: str, shapes: dict[str, tuple[int, ...]], elements: int
+) -> None:
+    assert einsum.compile(text, shapes=shapes).roofline.bytes == 4 * elements

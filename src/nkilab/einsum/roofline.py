@@ -29,7 +29,7 @@ from ..isa.array_tiles import ARRAY, part_of_array, smallest_columns
 from ..machine import Machine
 from ..tiles.dtypes import as_dtype
 from .chain import blocks_ns
-from .language.ast import Affine, Cascade, Condition, Einsum, Iterate, block_extent
+from .language.ast import Access, Affine, Cascade, Condition, Einsum, Iterate, block_extent
 from .language.operators import OPERATORS
 from .plan.normal import normal
 from .rewrite.diagonals import with_diagonals
@@ -326,8 +326,26 @@ def work_of(estimate: Estimate) -> dict[str, float]:
 
 
 def _bytes_moved(cascade: Cascade, name: str, dtypes: Mapping[str, str]) -> int:
-    size = as_dtype(dtypes.get(name, "float32")).storage.itemsize
-    whole = prod(cascade.shape(name)) * size
-    reads = ((e, a) for e in cascade.einsums for a in e.accesses if a.tensor == name and a.gathers)
-    gathered = [prod(cascade.extent(v, e) for v in a.variables) * size for e, a in reads]
-    return min(whole, max(gathered)) if gathered else whole
+    """Bytes of an output, or of what is read of an input."""
+    whole, each = prod(cascade.shape(name)), as_dtype(dtypes.get(name, "float32")).storage.itemsize
+    if name not in cascade.inputs:
+        return whole * each
+    reads = [(e, b, a) for e, b in cascade.walk() for a in e.accesses if a.tensor == name]
+    parts = {a: _read_of(cascade, e, b, a) for e, b, a in reads}
+    gathered = [elements for access, elements in parts.items() if access.gathers]
+    return min(whole, max(gathered) if gathered else sum(parts.values())) * each
+
+
+def _read_of(cascade: Cascade, einsum: Einsum, block: Iterate | None, access: Access) -> int:
+    """How many elements of a tensor an access has: a diagonal, or one column, is not all of it."""
+    turns = {block.variable: block_extent(block, cascade)} if block else {}
+    extents = {v: turns[v] if v in turns else cascade.extent(v, einsum) for v in access.variables}
+    elements, seen = 1, set[str]()
+    for index, size in zip(access.indices, cascade.shape(access.tensor), strict=True):
+        own = prod(extents[v] for v in index.variables if v not in seen)
+        if isinstance(index, Affine) and len(index.variables) > 1:
+            low, high = index.at(cascade.sizes).ends(extents)
+            own = min(own, max(1, min(size - 1, high) - max(0, low) + 1))
+        elements *= min(own, size) if isinstance(index, Affine) else own
+        seen |= {*index.variables}
+    return elements
