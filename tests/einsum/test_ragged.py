@@ -130,3 +130,13 @@ def test_the_last_of_tiles_put_side_by_side_is_shorter() -> None:
     kernel = einsum.compile(f"{mixed}Z[g, i] = max(M[g, i, j], j)", sizes=sizes)
     assert not any("PLANNED ANOTHER WAY" in change for change in kernel.changes)
     assert all(verdict.is_fine for verdict in kernel.verify())
+
+
+@pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
+@pytest.mark.parametrize(("rows", "columns"), [(300, 784), (40, 530)])
+def test_the_largest_of_columns_that_do_not_fill_the_last_tile(dialect: str, rows: int, columns: int) -> None:
+    # a tile has 512 columns, of which 128 at a time are turned: of the last tile there are 3 blocks, or 1
+    x = np.random.default_rng(rows).standard_normal((rows, columns)).astype(np.float32)
+    kernel = einsum.compile("M[n] = max(X[m, n], m)", shapes={"X": x.shape}, dialect=dialect)
+    assert np.array_equal(kernel(x), x.max(0))
+    assert not any("PLANNED ANOTHER WAY" in change for change in kernel.changes)

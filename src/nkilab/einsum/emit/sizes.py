@@ -305,7 +305,8 @@ class _Names:
         left = loop.count.rounded.value
         total = next((factor for factors, factor in left.terms if not factors), 0)
         most = Rounded("min", ZERO, self.number(loop.most_count, element))
-        return most.of(self.number(total, element) + self.start(left - total, element, around))
+        rest = self.counted(left - total, element, around)  # of a tile that has fewer itself, as it is
+        return most.of(self.number(total, element) + rest if total else rest)
 
     def buffer(self, buffer: nodes.Buffer) -> nodes.Buffer:
         """A buffer with names for its extents; the same one each time."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..language.ast import Access, Einsum
 from ..language.operators import OPERATORS
 from ..tree import nodes
-from ..tree.expr import ZERO, expr
+from ..tree.expr import ZERO, Expr, expr
 from ..tree.nodes import View, columns_of
 from .build import Span
 from .choose import Choice
@@ -35,14 +35,22 @@ def across_partitions(ctx: Context, view: View, op: str, hint: str, copies: int)
     rows, columns = (cut.count for cut in view.cuts)
     most = _width(ctx, view)
     row = part_of(ctx.temporary(f"{hint}_all", 1, most), 1, columns)
-    for start in range(0, most, ctx.lanes):
-        count = min(ctx.lanes, most - start)
-        psum = ctx.temporary("turned", count, ctx.lanes, "float32", nodes.PSUM)
-        ctx.build.add(nodes.Transpose(part_of(psum, count, rows), columns_of(view, expr(start), expr(count))))
-        into = part_of(ctx.temporary(hint, count, 1), count, 1) if most > 1 else row
-        ctx.build.add(nodes.Reduce(into, OPERATORS[op].alu, part_of(psum, count, rows)))
+
+    def reduced(start: Expr, count: Expr, size: int) -> None:
+        psum = part_of(ctx.temporary("turned", size, ctx.lanes, "float32", nodes.PSUM), count, rows)
+        ctx.build.add(nodes.Transpose(psum, columns_of(view, start, count)))
+        into = part_of(ctx.temporary(hint, size, 1), count, 1) if most > 1 else row
+        ctx.build.add(nodes.Reduce(into, OPERATORS[op].alu, psum))
         if most > 1:
-            turn(ctx, into, columns_of(row, expr(start), expr(count)), 1)
+            turn(ctx, into, columns_of(row, start, count), 1)
+
+    if columns.value is None and most > ctx.lanes:  # of the last tile there may be fewer blocks
+        with ctx.build.tiles(f"{hint}_block", Span(ZERO, columns, most), ctx.lanes) as block:
+            reduced(block.start, block.count, ctx.lanes)
+    else:
+        for start in range(0, most, ctx.lanes):
+            count = min(ctx.lanes, most - start)
+            reduced(expr(start), expr(count), count)
     return _product_with_ones(ctx, row, copies) if copies > 1 else row
 
 
