@@ -114,12 +114,11 @@ class Builder:
     def pieces(
         self, hint: str, span: Span, block: int, is_sequential: bool = False, over: str = ""
     ) -> AbstractContextManager[Span]:
-        """A loop over tiles of a span, counted from its start; one of several no run-time value cuts."""
+        """A loop over tiles of a span, counted from its start."""
         if span.most <= block:
             return nullcontext(Span(ZERO, span.count, span.most))
-        if (total := span.count.value) is None:
-            raise UnreachableError(f"a tile whose elements only a turn counts is cut into parts of {block}")
-        return self.tiles(hint, total, block, is_sequential=is_sequential, over=over)
+        extent = span if span.count.value is None else span.count.value
+        return self.tiles(hint, extent, block, is_sequential=is_sequential, over=over)
 
     @contextmanager
     def tiles(
