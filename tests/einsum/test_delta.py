@@ -119,3 +119,15 @@ def test_a_long_delta_rule_takes_a_fifth_of_the_time_in_chunks() -> None:
     smaller = einsum.compile(RULE, sizes={"T": 128, "H": 2, "D": 32, "E": 32}, outputs=["O"])
     assert "recurrences in chunks, as products" in " ".join(smaller.changes)
     assert all(verdict.is_fine for verdict in smaller.verify())
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_the_fewest_turns_are_right(turns: int) -> None:
+    inputs = {n: a[:turns] if n != "F" else a for n, a in _inputs().items()}
+    kernel = einsum.compile(RULE, sizes={**SIZES, "T": turns}, outputs=["O"])
+    states = np.zeros_like(inputs["F"])
+    for t in range(turns):
+        added = inputs["B"][t][:, None] * (inputs["V"][t] - np.einsum("hde,hd->he", states, inputs["K"][t]))
+        states = states + np.einsum("hd,he->hde", inputs["K"][t], added)
+    result = kernel(**{n: inputs[n].astype(np.float32) for n in "BVKQ"})
+    assert np.allclose(result[-1], np.einsum("hd,hde->he", inputs["Q"][turns - 1], states), atol=1e-5)

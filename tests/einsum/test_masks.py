@@ -114,8 +114,8 @@ def test_a_causal_mask_halves_the_work_of_long_sequences() -> None:
         einsum.compile(masked([c], 2048, 2048, -1e30)).estimate.program.opcodes()
         for c in ("m <= p + 4096", "m <= p")
     )
-    # 16 x 16 blocks of weights are multiplied with values, or 16 + 15 + ... + 1 of them; and scores, 512 columns
-    # at a time, with what else a plan multiplies
+    # 16 x 16 blocks of weights are multiplied with values, or 16 + 15 + ... + 1 of them; besides them scores,
+    # 512 columns at a time, and what else a plan multiplies
     assert whole["nc_matmul"] >= 256
     assert 136 <= causal["nc_matmul"] <= 136 + 48
     # those are transposed before

@@ -77,7 +77,7 @@ def _in_chunks(cascade: Cascade, form: Form, partitions: int, delta: Delta | Non
     if not form.is_matrix:
         return cascade
     turns = cascade.extent(form.turn, form.scan)
-    most = min(partitions, turns if delta is None else turns // 2)
+    most = min(partitions, turns if delta is None else max(turns // 2, 1))
     lengths = [n for n in range(1, most + 1) if not form.is_levelled or n & (n - 1) == 0]
     length = max(n for n in lengths if turns % n == 0)
     # the last chunk has fewer turns where none divide them into long ones
