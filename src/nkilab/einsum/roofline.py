@@ -330,7 +330,9 @@ def _bytes_moved(cascade: Cascade, name: str, dtypes: Mapping[str, str]) -> int:
     whole, each = prod(cascade.shape(name)), as_dtype(dtypes.get(name, "float32")).storage.itemsize
     if name not in cascade.inputs:
         return whole * each
-    reads = [(e, b, a) for e, b in cascade.walk() for a in e.accesses if a.tensor == name]
+    chosen = ((e, b, g.access) for e, b in cascade.walk() for a in e.every_access for g in a.gathers)
+    every = (*((e, b, a) for e, b in cascade.walk() for a in e.accesses), *chosen)
+    reads = [(e, b, a) for e, b, a in every if a.tensor == name]
     parts = {a: _read_of(cascade, e, b, a) for e, b, a in reads}
     gathered = [elements for access, elements in parts.items() if access.gathers]
     return min(whole, max(gathered) if gathered else sum(parts.values())) * each
