@@ -263,7 +263,7 @@ class Chunks(InChunks):
             self.read(reader)
         self.follow()
         begun = Einsum(at(self.states, self.chunk, Affine()), (self.scan.operands[2],))
-        chunks = Iterate(self.chunk, tuple(e for s in self.body for e in s.body), self.scan.place)
+        chunks = self.block(self.chunk, self.body)
         own: list[Step] = [*self.ahead, begun, chunks, *self.behind]
         if self.form.last is not None:
             end = at(self.states, self.chunk, Affine(constant=self.count))

@@ -81,6 +81,10 @@ class InChunks:
         steps = self.body if self.chunk in einsum.variables else self.ahead
         steps.append(replace(einsum, place=self.origin.place))
 
+    def block(self, variable: str, steps: Sequence[Step]) -> Iterate:
+        """A block whose turns run steps that are computed one by one."""
+        return Iterate(variable, tuple(e for s in steps for e in s.body), self.origin.place)
+
     def one(self, hint: str, factors: Sequence[Operand]) -> Operand:
         """The product of factors."""
         return factors[0] if len(factors) == 1 else self.add(hint, factors, "multiply")
@@ -146,9 +150,7 @@ class InChunks:
         self.put(Einsum(behind[0], factors(inverse, more), "multiply", "add"))
         # what is beyond float32 does not leave its row, but where rows of an inverse are summed
         self.put(Einsum(behind[1], (self.finite(product("product", more, inverse)),)))
-        block = Iterate(
-            self.level, tuple(e for s in (*self.ahead, *self.body) for e in s.body), self.origin.place
-        )
+        block = self.block(self.level, [*self.ahead, *self.body])
         self.ahead, self.body = outside
         (self.body if self.chunk in matrix.variables else self.ahead).append(block)
         last = at(every[0], stack, Affine(constant=self.levels))

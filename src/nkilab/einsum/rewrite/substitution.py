@@ -167,8 +167,4 @@ class _Solved(InChunks):
     def steps(self, step: Step) -> list[Step]:
         """What stands for a step."""
         is_own = isinstance(step, Iterate) and self.form.summed in step.body
-        return (
-            [*self.ahead, Iterate(self.chunk, tuple(e for s in self.body for e in s.body), self.origin.place)]
-            if is_own
-            else [step]
-        )
+        return [*self.ahead, self.block(self.chunk, self.body)] if is_own else [step]
