@@ -69,11 +69,38 @@ def written(monkeypatch):
     return counts
 
 
+@pytest.fixture
+def starts(monkeypatch):
+    """An entry for each time that a launch starts again."""
+    again, original = [], Repeats.start_again
+
+    def starting(repeats):
+        again.append(repeats)
+        return original(repeats)
+
+    monkeypatch.setattr(Repeats, "start_again", starting)
+    return again
+
+
 @pytest.mark.parametrize("kernel", [*repeated.LIKE, *repeated_beta1.LIKE], ids=lambda k: k.name)
 def test_loops_that_repeat_themselves_are_continued_to_the_same_program(kernel, written):
     program, plain = traced(kernel, X)
     assert_equal(program, plain)
     assert any(written)
+
+
+@pytest.mark.parametrize("kernel", repeated.PARTLY_LIKE, ids=lambda k: k.name)
+def test_the_iterations_that_are_alike_are_continued_and_the_launch_begins_once(kernel, written, starts):
+    program, plain = traced(kernel, X)
+    assert_equal(program, plain)
+    assert any(written)
+    assert starts == []
+
+
+@pytest.mark.parametrize("kernel", [repeated.by_remainders, repeated.by_places], ids=lambda k: k.name)
+def test_the_value_of_an_index_is_no_reason_to_start_again(kernel, starts):
+    assert_equal(*traced(kernel, X))
+    assert starts == []
 
 
 @pytest.mark.parametrize("kernel", [*repeated.UNLIKE, *repeated_beta1.UNLIKE], ids=lambda k: k.name)

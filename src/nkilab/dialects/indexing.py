@@ -162,13 +162,12 @@ def _inside(part: Any, size: int) -> Any:
         return part.inside(0, size - 1)
     is_slice = type(part) is slice
     start, stop = part.start, part.stop if is_slice else part.start + part.size
-    affine_bounds = [n for n in (part.start, part.stop if is_slice else part.size) if type(n) is Affine]
-    if not affine_bounds or (is_slice and part.step is not None) or start is None or stop is None:
-        (affine_bounds or [part.step])[0].refuse()
-    count = stop - start
-    if type(count) is not int or not start >= 0 or not stop <= size or count < 1:
-        affine_bounds[0].refuse()
-    return slice(start.value, start.value + count) if is_slice else DynamicSlice(start.value, count)
+    count = None if start is None or stop is None or (is_slice and part.step is not None) else stop - start
+    if type(count) is int and count >= 1 and start >= 0 and stop <= size:
+        return slice(start.value, start.value + count) if is_slice else DynamicSlice(start.value, count)
+    numbers = (part.start, part.stop, part.step) if is_slice else part
+    kind = slice if is_slice else DynamicSlice
+    return kind(*(n.alone() if type(n) is Affine else n for n in numbers))
 
 
 def _cut_layout(known: Layout, cut: tuple[int, ...]) -> Layout | None:

@@ -53,7 +53,6 @@ class Text(Struct, frozen=True):
     outer: frozenset[tuple[str, ...]]  # names beyond it, with what of their modules
     sets_items: bool  # whether they set items of variables, or add to these in place
     added_to: frozenset[str] = frozenset()  # variables that every iteration adds to
-    begins_apart: bool = False  # whether the index is compared with a number, as only the first is 0
 
 
 # what is read before it is written, and what is written whatever was there
@@ -191,8 +190,7 @@ class _Reader:
         is_plain = carried == added_to and not node.orelse
         if is_plain and isinstance(node.target, ast.Name) and _is_range(run):
             text = self.text_of(*node.body, may_return=False)
-            is_apart = any(_is_asked(n, node.target.id) for s in node.body for n in nodes_of(s))
-            text = text and replace(text, added_to=frozenset(added_to), begins_apart=is_apart)
+            text = text and replace(text, added_to=frozenset(added_to))
         for part in (node, run):
             # versions of Python differ in the place of the step that asks for the first iteration
             place = (part.lineno, part.end_lineno, part.col_offset, part.end_col_offset)
@@ -279,16 +277,6 @@ def _is_of_numbers(node: ast.Compare) -> bool:
     sides = [node.left, *node.comparators]
     is_ordered = all(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in node.ops)
     return is_ordered or (len(sides) == 2 and any(isinstance(side, ast.Constant) for side in sides))
-
-
-def _is_asked(node: ast.AST, index: str) -> bool:
-    """Whether a comparison asks whether an index is a certain number."""
-    return (
-        isinstance(node, ast.Compare)
-        and isinstance(node.left, ast.Name)
-        and node.left.id == index
-        and isinstance(node.comparators[0], ast.Constant)
-    )
 
 
 def _is_name(node: ast.expr) -> bool:

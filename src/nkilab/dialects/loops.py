@@ -124,8 +124,6 @@ def plan_of(session: Session, repeats: Repeats, frame: FrameType, count: int) ->
     if text is None or shared is None:
         repeats.refused.add(name)
         return None
-    if text.begins_apart:
-        repeats.late.add(name)
     repeats.takes_evenly = takes_evenly
     return Plan(session, repeats, name, shared_tiles(shared))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import partialmethod
 from math import inf
@@ -18,6 +19,8 @@ REPEATS = "repeats"
 MOST_STARTS = 32
 # a loop of fewer iterations is run as it stands, and one whose further iterations have fewer rows
 FEWEST, FEWEST_ROWS = 4, 24
+# iterations that are run, at most, to find two of which others follow; and so often in a loop
+MOST_RUN, MOST_PARTS = 3, 4
 # rows of a launch on data that are traced from shapes first, if no iteration follows from others by then
 PATIENCE = 256
 
@@ -65,8 +68,8 @@ class Repeats:
 
     def pays(self, name: Any, count: int) -> bool:
         """Whether so many iterations of a loop are worth the trouble, as long as they were last time."""
-        further = count - 2 - (name in self.late)
-        return not self.is_off and further * self.lengths.get(name, FEWEST_ROWS) >= FEWEST_ROWS
+        rows = (count - 2) * self.lengths.get(name, FEWEST_ROWS)
+        return not self.is_off and name not in self.refused and rows >= FEWEST_ROWS
 
     def begin_later(self, name: Any) -> None:
         """Take the first iteration of a loop for itself from now on; if that was tried, every one."""
@@ -100,28 +103,39 @@ class LoopIndex:
     Args:
         repeats: of the launch.
         name: of the loop, by which it is refused.
+        values: that it may stand for.
 
     Attributes:
-        rest: from the value of the index to its last one.
+        done: how many of them have begun.
+        count: how many it stands for at most, from the first one on; fewer as more is asked of it.
+        is_over: whether iterations were written down that it stood for.
     """
 
-    def __init__(self, repeats: Repeats, name: Any) -> None:
+    def __init__(self, repeats: Repeats, name: Any, values: range) -> None:
         self.repeats = repeats
         self.name = name
-        self.rest = 0
+        self.values = values
+        self.done, self.count = 0, len(values)
+        self.is_over = False
 
-    def standing_for(self, value: int, last: int) -> Affine:
-        """The index of an iteration, which stands for all from there on."""
-        self.rest = last - value
+    def standing(self) -> Affine:
+        """The index of the next iteration, which stands for all from there on."""
+        value = self.values[self.done]
+        self.done += 1
         self.repeats.is_used = True
         return Affine(value, {self: 1})
+
+    @property
+    def rest(self) -> int:
+        """From the value of this iteration to the last one that it stands for."""
+        return (self.count - self.done) * self.values.step
 
 
 class Affine:
     """An integer that stands for its values in all iterations that are left: a sum of indices and a number.
 
-    It counts as an int. Sums and multiples are of its kind; a comparison is answered where the answer is the
-    same in all iterations; whatever else asks for its value starts the launch again without it.
+    It counts as an int. Sums and multiples are of its kind. Whatever else is asked is answered for this
+    iteration, and from there on its indices stand for no others than those of the same answer.
 
     Args:
         value: in this iteration.
@@ -152,24 +166,60 @@ class Affine:
                 index.repeats.is_of_list |= {*self.terms}
                 return self.value
             break
-        self.refuse()
+        return self.alone()
 
     def inside(self, least: int, most: int) -> int:
-        """The value in this iteration, if those of all lie between two numbers."""
-        low, high = self.bounds
-        return self.value if least <= low and high <= most else self.refuse()
+        """The value in this iteration, in those that its indices then stand for between two numbers, too."""
+        if least <= self.value <= most:
+            self.narrow(lambda low, high: least <= low and high <= most)
+            return self.value
+        return self.alone()
+
+    def narrow(self, is_alike: Callable[[int, int], bool]) -> None:
+        """Have an index stand for fewer iterations, so that the least and the largest value are alike.
+
+        Of several that index does which loses the smallest share.
+        """
+        if is_alike(*self.bounds):
+            return
+        kept = {index: count for index in self.terms if (count := self._count_alike(index, is_alike))}
+        if not kept:
+            self.alone()
+            return
+        index = max(kept, key=lambda index: (kept[index] - index.done) / (index.count - index.done))
+        self._open(index)
+        index.count = kept[index]
+
+    def _count_alike(self, index: LoopIndex, is_alike: Callable[[int, int], bool]) -> int:
+        """How many an index alone may stand for so that the values are alike; 0 if that is not up to it."""
+
+        def differs(count: int) -> bool:
+            index.count = count
+            return not is_alike(*self.bounds)
+
+        most = index.count
+        count = bisect_left(range(most + 1), True, index.done, key=differs) - 1
+        index.count = most
+        return count if count >= index.done else 0
+
+    def alone(self) -> int:
+        """The value in this iteration, which is all that its indices stand for from there on."""
+        for index in self.terms:
+            self._open(index)
+            if index.done < index.count:
+                index.count = index.done
+                index.repeats.refused.add(index.name)
+        return self.value
+
+    def _open(self, index: LoopIndex) -> None:
+        """Start the launch again without an index whose further iterations were written down already."""
+        if index.is_over:
+            self.refuse()
 
     def refuse(self, *asked: Any) -> NoReturn:
         """Start the launch again with the loops of its indices as they stand."""
         for index in self.terms:
             index.repeats.refused.add(index.name)
-            index.repeats.is_broken = True
-        raise TraceAgain
-
-    def begin_later(self) -> NoReturn:
-        """Start the launch again with the first iterations of its loops as they stand."""
-        for index in self.terms:
-            index.repeats.begin_later(index.name)
             index.repeats.is_broken = True
         raise TraceAgain
 
@@ -219,10 +269,8 @@ class Affine:
             return difference
         if type(difference) is int:
             return holds(difference)
-        low, high = difference.bounds
-        if holds(low) != holds(high):
-            self.begin_later()
-        return holds(low)
+        difference.narrow(lambda low, high: holds(low) == holds(high))
+        return holds(difference.value)
 
     __lt__ = partialmethod(_compared, holds=lambda d: d < 0)
     __le__ = partialmethod(_compared, holds=lambda d: d <= 0)
@@ -253,13 +301,27 @@ def _affine_of(value: int, terms: dict[LoopIndex, int]) -> Any:
     return Affine(value, left) if left else value
 
 
-# what asks for the value itself
+def _asking(name: str) -> Callable[..., Any]:
+    """A method of an integer, of the value in this iteration."""
+
+    def asked(self: Affine, *others: Any) -> Any:
+        numbers = (other.alone() if type(other) is Affine else other for other in others)
+        return getattr(self.alone(), name)(*numbers)
+
+    return asked
+
+
+# what asks for the value itself, and what no integer answers
 _ASKING = (
-    "int", "float", "complex", "hash", "str", "repr", "format", "floordiv", "rfloordiv", "mod", "rmod",
-    "truediv", "rtruediv", "pow", "rpow", "divmod", "rdivmod", "lshift", "rlshift", "rshift", "rrshift",
-    "and", "rand", "or", "ror", "xor", "rxor", "invert", "abs", "round", "trunc", "floor", "ceil", "array",
-    "matmul", "rmatmul", "reduce", "reduce_ex", "copy", "deepcopy", "dir", "sizeof", "iter", "len",
-    "getitem", "contains", "call", "enter", "await",
+    "int", "float", "hash", "str", "repr", "format", "floordiv", "rfloordiv", "mod", "rmod", "truediv",
+    "rtruediv", "pow", "rpow", "divmod", "rdivmod", "lshift", "rlshift", "rshift", "rrshift", "and", "rand",
+    "or", "ror", "xor", "rxor", "invert", "abs", "round", "trunc", "floor", "ceil",
+)  # fmt: skip
+_REFUSED = (
+    "complex", "array", "matmul", "rmatmul", "reduce", "reduce_ex", "copy", "deepcopy", "dir", "sizeof",
+    "iter", "len", "getitem", "contains", "call", "enter", "await",
 )  # fmt: skip
 for _word in _ASKING:
+    setattr(Affine, f"__{_word}__", _asking(f"__{_word}__"))
+for _word in _REFUSED:
     setattr(Affine, f"__{_word}__", Affine.refuse)

@@ -12,6 +12,7 @@ from ..tiles.coverage import Coverage
 from ..tiles.dtypes import NUMBERS
 from ..tiles.indirect import OutOfBoundsError, check_scalars, numbers_in, rows_of, scalar_values, settled
 from ..tiles.tile import SEQUENCER, Storage, View
+from .affine import Affine
 from .origins import written_views
 from .session import Known, Session
 from .source import name_of, place_of, user_frame, user_site
@@ -272,12 +273,19 @@ def _resolved(
 ) -> tuple[Any, ...]:  # fmt: skip
     """Values as they count: what registers hold, 0 where only shapes are known; rules are kept."""
     for value in values:
-        if isinstance(value, View):
-            values = tuple(_register_value(session, v) if isinstance(v, View) else v for v in values)
+        if isinstance(value, View) or type(value) is Affine:
+            values = tuple(_number(session, v) for v in values)
             break
     if form.call_rules:
         _check_values(form, operands, values)
     return type(form).resolve(form, views, values) if form.resolves else values
+
+
+def _number(session: Session, value: Any) -> Any:
+    """A value of a call as a number: what a register holds, or an index in this iteration."""
+    if type(value) is Affine:
+        return value.alone()
+    return _register_value(session, value) if isinstance(value, View) else value
 
 
 def _register_value(session: Session, register: View) -> int:

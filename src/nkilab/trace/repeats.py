@@ -6,21 +6,21 @@ index goes into addresses alone, by sums and multiples (`Affine` holds it to tha
 iteration changed no other state of the launch, then all further ones differ from it by whole multiples of
 what it differs by from the first. They are written down at once, as columns.
 
-Whatever does not fit is traced as it stands: an index whose value is asked for starts the launch again
-(`TraceAgain`) with that loop as plain Python.
+Whatever does not fit is traced as it stands. An index whose value is asked for stands for that iteration
+alone, and one that is compared for those in which the answer is the same.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
 from ..tiles.tile import PSUM, Layout, Storage
-from .affine import REPEATS, LoopIndex, Repeats
+from .affine import MOST_PARTS, MOST_RUN, REPEATS, Affine, LoopIndex, Repeats
 from .program import Program
 from .session import Session
 
@@ -81,7 +81,9 @@ def shared_tiles(tensors: list[Storage]) -> dict[int, Storage]:
 
 
 class Plan:
-    """The way through one loop: two iterations by an index that stands for all, then the others at once.
+    """The way through one loop: two iterations by an index that stands for others, and those at once.
+
+    An index that stands for some iterations alone, as the last one is shorter, is followed by another.
 
     Args:
         session: the launch.
@@ -99,29 +101,51 @@ class Plan:
 
     def iterations(self, values: range, *, is_counted: bool) -> Iterator[Any]:
         """The index of each iteration that is to run."""
-        index, done = LoopIndex(self.repeats, self.name), 0
+        left, indices = values, list[LoopIndex]()
         if self.name in self.repeats.late:
-            self.value, done = values[0], 1
+            self.value, left = values[0], values[1:]
             yield self.value
+        while len(indices) < MOST_PARTS and self.repeats.pays(self.name, len(left)):
+            index = LoopIndex(self.repeats, self.name, left)
+            run = yield from self.run(index, is_counted=is_counted)
+            if index.is_over and len(values) - len(left) + run == MOST_RUN:
+                # the first iteration is no part of what others follow from
+                self.repeats.late.add(self.name)
+            indices.append(index)
+            left = left[index.done :]
+            if index.done < index.count:
+                break
+        if indices and not any(index.is_over for index in indices):
+            self.repeats.begin_later(self.name)
+        for self.value in left:
+            yield self.value
+
+    def run(self, index: LoopIndex, *, is_counted: bool) -> Generator[Affine, None, int]:
+        """The index of each iteration to run among those that it stands for; returns how many these are."""
         at = [self.standing()]
-        while len(at) < 3 and self.repeats.pays(self.name, len(values)):
-            self.value, done = values[done], done + 1
-            yield index.standing_for(self.value, values[-1])
+        while index.done < min(index.count, MOST_RUN):
+            self.value = index.values[index.done]
+            yield index.standing()
             at.append(self.standing())
             self.repeats.lengths[self.name] = at[-1].rows - at[-2].rows
-        if len(at) == 3:
+            further = index.values[index.done : index.count]
             may_move = index in self.repeats.is_of_list
-            three = (at[0], at[1], at[2])
-            if continued(self.session, three, values[done:], is_counted=is_counted, may_move=may_move):
-                return
-            self.repeats.begin_later(self.name)
-        for self.value in values[done:]:
-            yield self.value
+            if (
+                further
+                and len(at) > 2
+                and continued(
+                    self.session, (at[-3], at[-2], at[-1]), further, is_counted=is_counted, may_move=may_move
+                )
+            ):
+                run, index.done, index.is_over = index.done, index.count, True
+                return run
+        return index.done
 
     def standing(self) -> Before:
         """Where the launch stands; a slice that ends at a number has a length that depends on the index."""
         if self.repeats.begun is not None:
-            self.repeats.begun[-1].refuse()
+            self.repeats.begun[-1].alone()
+            self.repeats.begun = None
         return standing(self.session, self.tiles, len(self.repeats.patterns))
 
 

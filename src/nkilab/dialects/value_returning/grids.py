@@ -204,10 +204,14 @@ def _truths(difference: Index, compare: Any) -> np.ndarray:
     start = difference.start
     if type(start) is not Affine:
         return compare(difference.values(), 0)
-    ends = [compare(Index(difference.shape, end, difference.steps).values(), 0) for end in start.bounds]
-    if compare in (np.equal, np.not_equal) or (ends[0] != ends[1]).any():
-        start.begin_later()
-    return ends[0]
+
+    def truths(at: int) -> np.ndarray:
+        return compare(Index(difference.shape, at, difference.steps).values(), 0)
+
+    # equality may hold between two values of which it holds for neither
+    is_ordered = compare not in (np.equal, np.not_equal)
+    start.narrow(lambda low, high: low == high or (is_ordered and bool((truths(low) == truths(high)).all())))
+    return truths(start.value)
 
 
 class RunTimeNumber:
