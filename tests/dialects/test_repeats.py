@@ -14,7 +14,7 @@ from nkilab.trace import repeats as subject
 from nkilab.trace.affine import REPEATS, Repeats
 
 with nkilab.activate():
-    from tests.dialects import repeated, repeated_beta1
+    from tests.dialects import partly_repeated, repeated, repeated_beta1
 
     from nkilab.ledger.kernels import matmul
 
@@ -89,7 +89,7 @@ def test_loops_that_repeat_themselves_are_continued_to_the_same_program(kernel, 
     assert any(written)
 
 
-@pytest.mark.parametrize("kernel", repeated.PARTLY_LIKE, ids=lambda k: k.name)
+@pytest.mark.parametrize("kernel", partly_repeated.PARTLY_LIKE, ids=lambda k: k.name)
 def test_the_iterations_that_are_alike_are_continued_and_the_launch_begins_once(kernel, written, starts):
     program, plain = traced(kernel, X)
     assert_equal(program, plain)
@@ -97,7 +97,7 @@ def test_the_iterations_that_are_alike_are_continued_and_the_launch_begins_once(
     assert starts == []
 
 
-@pytest.mark.parametrize("kernel", [repeated.by_remainders, repeated.by_places], ids=lambda k: k.name)
+@pytest.mark.parametrize("kernel", partly_repeated.ASKING, ids=lambda k: k.name)
 def test_the_value_of_an_index_is_no_reason_to_start_again(kernel, starts):
     assert_equal(*traced(kernel, X))
     assert starts == []

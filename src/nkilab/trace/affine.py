@@ -301,10 +301,10 @@ def _affine_of(value: int, terms: dict[LoopIndex, int]) -> Any:
     return Affine(value, left) if left else value
 
 
-def _asking(name: str) -> Callable[..., Any]:
+def _asking(name: str) -> Callable[..., object]:
     """A method of an integer, of the value in this iteration."""
 
-    def asked(self: Affine, *others: Any) -> Any:
+    def asked(self: Affine, *others: object) -> object:
         numbers = (other.alone() if type(other) is Affine else other for other in others)
         return getattr(self.alone(), name)(*numbers)
 

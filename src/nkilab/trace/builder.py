@@ -281,7 +281,7 @@ def _resolved(
     return type(form).resolve(form, views, values) if form.resolves else values
 
 
-def _number(session: Session, value: Any) -> Any:
+def _number(session: Session, value: object) -> object:
     """A value of a call as a number: what a register holds, or an index in this iteration."""
     if type(value) is Affine:
         return value.alone()
