@@ -286,11 +286,9 @@ class Scans:
         """An operand with its columns the other way round, if they differ."""
         if self.variable not in operand.variables:
             return view
-        tile_backwards = self.ctx.temporary(
-            "backwards", self.nest.rows.most, self.nest.columns.most, view.buffer.dtype
-        )
-        dst = part_of(tile_backwards, self.nest.rows.count, self.nest.columns.count)
-        self.ctx.turn_columns(dst, tile.in_sbuf(view))
+        source = tile.in_sbuf(view)
+        dst = self.nest.new("backwards", source.buffer.dtype)
+        self.ctx.turn_columns(dst, source)
         return dst
 
     def place(self, einsum: Einsum) -> View:
