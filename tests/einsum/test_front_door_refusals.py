@@ -333,7 +333,21 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
     "two shapes of one rank": (
         "ij,jk->ik",
         {"shapes": {"A": (4, 5), "B": (6, 7)}},
-        "rank J has 5 elements in A and 6 in B\n  hint: give equally many",
+        "rank J has 5 elements in A and 6 in B\n"
+        "  hint: give equally many, or sizes={'J': 5} to read a part of one",
+    ),
+    "an extent of an axis that parts of an index reach": (
+        "Z[h, j] = Q[h, e] * K[h // 4, j, e]",
+        {"sizes": {"H": 8, "J": 4, "E": 2, "G": 2}},
+        "size of G is given; the ranks are H, E, K_0, J\n  hint: leave G out; the index, or "
+        "shapes={'K': (2, 4, 2)}, tells K_0, which no variable indexes alone",
+    ),
+    "turns in turns that leave a state to each other": (
+        "S[0, 0] = 0\nS[t, p+1] = 2 * S[t, p] + X[t, p]\nS[t+1, 0] = S[t, P]",
+        {"sizes": {"T": 4, "P": 2}},
+        "3:1: einsum.expressions: S has no p and stands among expressions that run once per p\n"
+        "  expression: S[t+1, 0] = S[t, P]\n"
+        "  hint: write a line for each value of p, without p: A[t] of S[t], then S[t+1] of A[t]",
     ),
     "a shape with too few extents": (
         "Z[m] = sum(A[m, k], k)",
@@ -399,6 +413,23 @@ def test_a_product_with_a_vector_is_reported_with_what_binds_it() -> None:
 def test_a_product_of_three_of_which_no_two_have_a_sum_is_reported() -> None:
     report = compile_einsum("eec,eca,eca->a", sizes={"E": 2, "C": 31, "A": 7}).report
     assert "roofline of the cascade" in report
+
+
+def test_an_input_that_shapes_have_longer_is_read_in_part() -> None:
+    p, q = (np.random.default_rng(3).standard_normal((2, n, 70)).astype(np.float32) for n in (5, 4))
+    kernel = compile_einsum(
+        "Z[b, v] = P[b, k, v] * Q[b, k, v]", shapes={"P": p.shape, "Q": q.shape}, sizes={"K": 4}
+    )
+    np.testing.assert_allclose(kernel(p, q), (p[:, :4] * q).sum(1), rtol=1e-5, atol=1e-5)
+    with pytest.raises(NkilabError, match="P"):
+        kernel(p[:, :4], q)
+
+
+def test_a_scalar_of_the_name_of_a_rank_is_the_one_that_is_given() -> None:
+    text, sizes = "T[n] = X[m, n]\nZ[n] = T[n] * M", {"M": 3, "N": 2}
+    x = np.ones((3, 2), np.float32)
+    np.testing.assert_array_equal(compile_einsum(text, sizes=sizes)(x), [9, 9])
+    np.testing.assert_array_equal(compile_einsum(text, sizes=sizes, scalars={"M": 5})(x), [15, 15])
 
 
 def test_parts_of_a_long_product_are_parts_of_the_next() -> None:

@@ -126,3 +126,13 @@ def test_two_tables_are_chosen_from_by_indices_computed_once() -> None:
     t, u = (RNG.standard_normal((30, 4)).astype(np.float32) for _ in range(2))
     p, q = RNG.integers(0, 5, 300).astype(np.int32), RNG.integers(0, 6, 300).astype(np.int32)
     assert np.array_equal(kernel(T=t, U=u, P=p, Q=q), t[6 * p + q] + u[6 * p + q])
+
+
+def test_a_scan_over_values_that_indices_choose_in_each_turn() -> None:
+    text = "A[b, k] = U[b, k] * Q[b, k, D[b, k]]\nR[b, 0] = 1\nR[b, k+1] = R[b, k] * A[b, k]"
+    u, q = RNG.uniform(0.5, 1.5, (5, 40)), RNG.uniform(0.5, 1.5, (5, 40, 150))
+    d = RNG.integers(0, 150, (5, 40)).astype(np.int32)
+    kernel = einsum.compile(text, shapes={"Q": q.shape})
+    got = kernel(U=u.astype(np.float32), Q=q.astype(np.float32), D=d)
+    expected = np.cumprod(u * np.take_along_axis(q, d[..., None], 2)[..., 0], axis=1)
+    assert np.allclose(got, np.pad(expected, ((0, 0), (1, 0)), constant_values=1), rtol=1e-4)

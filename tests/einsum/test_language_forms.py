@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from nkilab import einsum
+from nkilab.einsum.reference import evaluate
+from nkilab.einsum.tolerance import bounds
 from nkilab.errors import SpecError, UsageError
 from nkilab.tiles.dtypes import as_dtype
 from tests.einsum.test_fuzz import need_no_fault
@@ -274,6 +276,20 @@ def test_neither_operand_of_a_product_is_rounded_to_the_type_of_the_other(
     assert np.all(np.abs(np.asarray(kernel(A=a, B=b), float) - expected) <= loses * size)
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3", "bfloat16"])
+def test_what_is_computed_of_float32_is_not_rounded_to_the_type_of_weights(dtype: str) -> None:
+    rng = np.random.default_rng(7)
+    x, w = rng.standard_normal((40, 256)).astype(np.float32), rng.standard_normal((256, 72))
+    w = w.astype(as_dtype(dtype).storage)
+    text = "Q[m, k] = 3 * X[m, k]\nY[m, n] = Q[m, k] * exp(W[k, n])"
+    kernel = einsum.compile(text, shapes={"X": x.shape, "W": w.shape}, dtypes={"W": dtype}, outputs=["Y"])
+    exact, wide = 3 * x.astype(np.float64), np.exp(w.astype(np.float64))
+    # a rounding of bfloat16 is 2^-9
+    assert np.all(np.abs(kernel(x, w) - exact @ wide) <= 2.0**-18 * (np.abs(exact) @ wide))
+    allowed = bounds(kernel.cascade, {"X": x, "W": w.astype(np.float64)}, kernel.dtypes).allowed["Y"]
+    assert np.all(allowed < 2.0**-12 * (np.abs(exact) @ wide))
+
+
 @pytest.mark.corpus
 @pytest.mark.parametrize("dialect", ["nki", "neuronxcc"])
 @pytest.mark.parametrize("dtype", ["float8_e4m3", "float8_e5m2"])
@@ -341,6 +357,8 @@ def test_an_axis_of_no_given_extent_is_as_long_as_its_indices_reach(
         ("Z[p] = X[p] > 0 and X[p] < 1", "write 1 if X[m] > 0 and Y[m] > 0 else 0"),
         ("Z[p // 2] = X[p] + 1", "sum on a line of its own, T[m // 4] = X[m]"),
         ("Z[p] = exp(X[p, n]) + Y[p]", "hint: write Z[p] = sum(exp(X[p, n]), n) + Y[p]"),
+        ("Z[p // 2] = exp(sum(X[p]))", "write sum(...) on a line of its own: T[(p // 2)] = sum(...)"),
+        ("Z[p] = exp(X[p, n]) if n < 2 else 0", "hint: write Z[p] = sum(exp(X[p, n]), n) if n < 2 else 0"),
         ("b s (h d) -> b h s d", "whose indices have parts: Z[b, h, s, d] = A[b, s, 64*h + d]"),
         ("np.einsum('ij,jk->ik', A, B)", "pass the subscripts alone: 'mk,kn->mn'"),
     ],
@@ -384,6 +402,28 @@ def test_functions_and_choices_of_values_are_those_of_numpy(
     need_no_fault(kernel)
 
 
+@pytest.mark.parametrize("function", [np.sin, np.cos, np.tan], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("largest", [3.0, 131_072.0, 1e7])
+def test_angles_are_of_any_size(function: np.ufunc, largest: float) -> None:
+    x = np.random.default_rng(8).uniform(-largest, largest, (20, 70)).astype(np.float32)
+    kernel = einsum.compile(f"Z[m, n] = {function.__name__}(X[m, n])", shapes={"X": x.shape})
+    expected = function(x.astype(np.float64))
+    # float32 has numbers below 2.5 pi to 2^-22; a tangent grows by 1 + its square
+    off = np.abs(kernel(x) - expected) / (1 if function is not np.tan else 1 + expected**2)
+    assert off.max() < 1.5e-6
+    assert np.allclose(evaluate(kernel.cascade, {"X": x})["Z"], expected, rtol=1e-9, atol=1e-9)
+    need_no_fault(kernel)
+
+
+def test_bounds_of_angles_are_those_of_the_angle_and_of_whole_turns_taken_off() -> None:
+    kernel = einsum.compile("A[t] = t * F[t]\nZ[t] = cos(A[t])", sizes={"T": 3}, outputs=["Z"])
+    frequencies = np.array([0.0, 1e3, 1e5], np.float32)
+    allowed = bounds(kernel.cascade, {"F": frequencies}, kernel.dtypes).allowed["Z"]
+    # by hand, twice each: an angle of 2e5 is rounded twice by 2^-24 of it, a cosine is off by 2^-19
+    assert allowed[0] == pytest.approx(2 * 2.0**-19, rel=0.2)
+    assert allowed[2] == pytest.approx(2 * 2 * 2e5 * 2.0**-24, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -393,6 +433,9 @@ def test_functions_and_choices_of_values_are_those_of_numpy(
         ("Z[m, n] = max(2 * X[m, n], n)", lambda x, i: np.broadcast_to(2 * x[:, -1:], x.shape)),
         ("Z[m, n] = 3 - sum(X[m, n], n)", lambda x, i: np.broadcast_to(3 - x.sum(1, keepdims=True), x.shape)),
         ("Z[m // 2] = 3 * X[m, n]", lambda x, i: 3 * x.reshape(2, 2, 5).sum((1, 2))),
+        ("Z[m // 2, n] = sum(X[m, n]**2)", lambda x, i: (x**2).reshape(2, 2, 5).sum(1)),
+        ("Z[m // 2, n] = max(X[m, n])", lambda x, i: x.reshape(2, 2, 5).max(1)),
+        ("T[n] = X[m, n]\nZ[n] = max(T[n], 2 * M)", lambda x, i: np.maximum(x.sum(0), 8)),
         ("Z[I[m], n] += X[m, n]  # what falls together", lambda x, i: np.eye(3)[i].T @ x),
     ],
 )

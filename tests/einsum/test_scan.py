@@ -11,6 +11,7 @@ import pytest
 
 from nkilab import einsum
 from nkilab.einsum.tree.nodes import run_by
+from nkilab.tiles.dtypes import as_dtype
 
 from .test_roofline import text_of
 
@@ -337,6 +338,27 @@ def test_a_block_that_counts_down_and_is_no_scan_runs_in_the_order_of_its_turns(
     h = np.linspace(0.5, 1.1, 5, dtype=np.float32)
     powers = h[:, None].astype(float) ** 2.0 ** np.arange(6, -1, -1)
     assert np.allclose(kernel(h), powers * (1 + (wanted == "Y")), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_sum_along_a_scan_runs_on_over_all_of_its_pieces(dtype: str) -> None:
+    text = """
+    G[T, d] = 0
+    G[t, d] = X[t, d] + A[t+1, d] * G[t+1, d]
+    L[d] = sum(G[t, d] * R[t, d], t)
+    """
+    kernel = einsum.compile(text, sizes={"T": 1500, "D": 100}, dtypes=dtype, outputs=["L", "G"])
+    assert not any("PLANNED ANOTHER WAY" in change for change in kernel.changes)
+    rng = np.random.default_rng(9)
+    x, r = (rng.integers(-2, 3, (1500, 100)).astype(as_dtype(dtype).storage) for _ in "XR")
+    a = (rng.random((1501, 100)) < 0.5).astype(as_dtype(dtype).storage)
+    g = np.zeros((1501, 100))
+    for t in range(1499, -1, -1):
+        g[t] = x[t] + a[t + 1] * g[t + 1]
+    total, states = (np.asarray(v, float) for v in kernel(X=x, A=a, R=r))
+    # whole numbers: states below 2^8 are exact, and so is what float32 adds up of them
+    assert np.array_equal(states, g)
+    assert np.allclose(total, (g[:1500] * r.astype(float)).sum(0), rtol=2.0**-8 if dtype == "bfloat16" else 0)
 
 
 def test_the_roofline_of_a_scan_is_that_of_its_instruction() -> None:

@@ -21,7 +21,7 @@ from .checks.names import check_cascade, known_ranks
 from .compiled import PRINTERS, CompiledEinsum
 from .grades import Finding, enforce
 from .language.ast import Access, Cascade, Einsum
-from .language.extents import merged_sizes, sized, sizes_of_arrays
+from .language.extents import merged_sizes, sized, sizes_of_arrays, with_longer_inputs
 from .language.forms import spec_from
 from .language.shorthand import need_instructions
 from .language.spec import Spec
@@ -99,6 +99,7 @@ def compile(
         at = partial(compile, dtypes=dtypes, dialect=dialect, strict=strict, search=search, target=target)
         return _over_ranges(held, ranges, numbers, shapes or {}, at)
     cascade = _with_extents(held.cascade, numbers, shapes or {})
+    held = replace(held, cascade=replace(held.cascade, tensors=cascade.tensors))
     known = replace(held, cascade=cascade)
     if as_written:
         enforce(check_cascade(known))
@@ -197,15 +198,25 @@ def _with_extents(
         rank = name if name in known else name.upper()
         if rank not in known:
             ranks = f"the ranks are {', '.join(known)}" if known else "there are no ranks"
-            unnamed = next((r for r in known if r.rpartition("_")[0] in cascade.tensors), "")
-            hint = f"{unnamed} is an axis of a tensor, which no variable indexes alone" if unnamed else ""
+            hint = _of_unnamed(name, cascade, sizes)
             hint = close_to(name, known) or hint if known else ""
             raise UsageError(f"size of {name} is given; {ranks}", hint=hint)
         if rank in own:
             raise UsageError(f"two sizes of {rank} are given", hint=f"leave {rank.lower()} or {rank} out")
         own[rank] = size
-    complete = merged_sizes(cascade, own)
+    complete = with_longer_inputs(merged_sizes(cascade, own), shapes)
     return replace(complete, sizes=sizes_of_arrays(complete, shapes))
+
+
+def _of_unnamed(name: str, cascade: Cascade, sizes: Mapping[str, int]) -> str:
+    """A hint on the extent of no rank, where axes have no name that a size could be given by."""
+    unnamed = [(t, r) for t in cascade.tensors.values() for r in t.ranks if r.startswith(f"{t.name}_")]
+    if not unnamed:
+        return ""
+    (tensor, first), axes = unnamed[0], " and ".join(rank for _, rank in unnamed)
+    shape = (str({**sizes, first: sizes[name]}.get(r, r)) for r in tensor.ranks)
+    given = f"shapes={{{tensor.name!r}: ({', '.join(shape)})}}"
+    return f"leave {name} out; the index, or {given}, tells {axes}, which no variable indexes alone"
 
 
 def _need_types(spec: Spec, dtypes: Mapping[str, Any] | str | None, known: Sequence[str]) -> None:

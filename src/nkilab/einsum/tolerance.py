@@ -8,13 +8,15 @@ reference reads them as rounded to their types. Numbers are rounded to float32. 
     product    of k operands: the sum of prod(|x|+E) - prod|x|, and (k + g(n)) u times the sum of prod(|x|+E);
                of three and more, what they are multiplied to in pairs may be kept, too: (k - 2) m times it
     store      one rounding of the narrowest type that a kernel may keep the result in, m |x|, and what
-               underflows there: that of an input or an output; one of a single byte only if it is its own
+               underflows there: that of an input or an output, where all inputs are narrower than float32;
+               one of a single byte only if it is its own
 
-with u = 2^-24, what float32 loses; 2^-20 for functions of ScalarE. Summing n terms in any order loses at most
-n u of the sum of magnitudes, more than 8 sqrt(n) u with a probability below 2 exp(-32) where roundings are
-independent of one another (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019):
-g(n) = min(n, 8 sqrt(n)). A kernel may compute in another order than the cascade is written in: the bounds of
-outputs are doubled. A value that may be beyond float32 has no bound, nor has what is computed of it.
+with u = 2^-24, what float32 loses; 2^-20 for functions of ScalarE, 2^-19 for those of angles of any size.
+Summing n terms in any order loses at most n u of the sum of magnitudes, more than 8 sqrt(n) u with a
+probability below 2 exp(-32) where roundings are independent of one another (Higham and Mary, "A new approach
+to probabilistic rounding error analysis", 2019): g(n) = min(n, 8 sqrt(n)). A kernel may compute in another
+order than the cascade is written in: the bounds of outputs are doubled. A value that may be beyond float32
+has no bound, nor has what is computed of it.
 """
 
 from __future__ import annotations
@@ -31,10 +33,14 @@ import numpy as np
 from ..tiles.dtypes import as_dtype
 from .language.ast import Access, Cascade, Einsum, Scalar
 from .language.extents import runs_of
-from .language.operators import OPERATORS, Operator
+from .language.operators import OPERATORS, Operator, taken_apart
 from .reference import MOST_AT_ONCE, Evaluator
 
 FLOAT32_UNIT, FUNCTION_UNIT = 2.0**-24, 2.0**-20
+# numbers of all inputs, at least, beside each that is a scale in float32
+SCALED = 16
+# what is lost of an angle that whole turns are taken off, besides roundings of what is left
+ANGLE_UNIT = 2.0**-48
 ORDER_FACTOR = 2.0
 # standard deviations of a random walk of roundings
 DEVIATIONS = 8.0
@@ -67,9 +73,21 @@ def narrowest(cascade: Cascade, dtypes: Mapping[str, str]) -> str:
     return max((d for d in every if as_dtype(d).is_float), key=rounding, default="float32")
 
 
+def is_narrow(cascade: Cascade, dtypes: Mapping[str, str]) -> bool:
+    """Whether inputs are narrower than float32, so that a kernel may round what it computes as they are.
+
+    Whole numbers do not count, nor do a few numbers in float32, by which the others are scaled.
+    """
+    read = {t for e in cascade.einsums for t in e.reads}
+    sizes = {t: prod(cascade.shape(t)) for t in cascade.inputs if t in read}
+    floats = {t: size for t, size in sizes.items() if rounding(dtypes.get(t, "float32"))}
+    wide = sum(size for t, size in floats.items() if rounding(dtypes.get(t, "float32")) <= FLOAT32_UNIT)
+    return wide < sum(floats.values()) >= wide * SCALED
+
+
 def between(cascade: Cascade, dtypes: Mapping[str, str]) -> str:
     """The type that loses most in which a kernel may keep what lies between: it has two bytes at least."""
-    dtype = narrowest(cascade, dtypes)
+    dtype = narrowest(cascade, dtypes) if is_narrow(cascade, dtypes) else "float32"
     return "bfloat16" if as_dtype(dtype).storage.itemsize == 1 else dtype
 
 
@@ -255,12 +273,13 @@ class _Errors:
 
 def applied(op: Operator, pairs: Sequence[Pair]) -> Pair:
     """Value and bound of an operator on values with bounds."""
+    if op.is_angular:
+        ((angle, error),) = pairs
+        return op.function(angle), np.minimum(error + 2 * FUNCTION_UNIT + ANGLE_UNIT * np.abs(angle), 2.0)
     if op.steps:
-        before: Pair = (np.float64(0), np.float64(0))
-        for name, places in op.steps:
-            held = [{-1: before, -2: (np.float64(-1), np.float64(0))}.get(p) or pairs[p] for p in places]
-            before = applied(OPERATORS[name], held)
-        return before
+        return taken_apart(
+            op, pairs, lambda name, own: applied(OPERATORS[name], own), lambda x: (np.float64(x), 0.0)
+        )
     if not op.arity and len(pairs) > 1:
         total = pairs[0]
         for pair in pairs[1:]:

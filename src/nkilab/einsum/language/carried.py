@@ -26,6 +26,9 @@ from .ast import (
     plain,
 )
 
+# of turns in turns that leave one state to each other
+UNROLLED = "write a line for each value of {0}, without {0}: A[t] of S[t], then S[t+1] of A[t]"
+
 
 @dataclass(frozen=True)
 class _Carried:
@@ -174,9 +177,11 @@ def _block(
     before = [e for e in einsums if variable not in e.output.variables]
     body = [e for e in einsums if e not in before]
     names = {e.name for e in body}
-    if late := next((e for e in before if names & {*e.reads}), None):
+    behind = (e for e in before if names & {*e.reads})
+    if late := min(behind, key=lambda e: e.name not in names, default=None):
         problem = f"{late.name} has no {variable} and stands among expressions that run once per {variable}"
-        raise late.located(SpecError(problem, hint="move it behind them"))
+        hint = UNROLLED.format(variable) if late.name in names else "move it behind them"
+        raise late.located(SpecError(problem, hint=hint))
     begins = [c.extent + c.read - c.size if is_backward else -c.read for c in own]
     body = [*_in_turns(Iterate(variable, tuple(body)), cascade, added)] if others else body
     return [*before, _counted(body, first, max(0, *begins), is_backward, added)]

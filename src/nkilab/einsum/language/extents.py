@@ -145,9 +145,27 @@ def sizes_of_arrays(cascade: Cascade, shapes: Mapping[str, tuple[int, ...]]) -> 
     for name, rank, size in _axes(cascade, shapes):
         if found.setdefault(rank, size) != size:
             problem = f"rank {rank} has {found[rank]} elements {places[rank]} and {size} in {name}"
-            raise SpecError(problem, hint="give equally many")
+            part = f", or sizes={{{rank!r}: {min(found[rank], size)}}} to read a part of one"
+            raise SpecError(problem, hint="give equally many" + part * (places[rank] != "as given"))
         places.setdefault(rank, f"in {name}")
     return found
+
+
+def with_longer_inputs(cascade: Cascade, shapes: Mapping[str, tuple[int, ...]]) -> Cascade:
+    """A cascade whose inputs, where no specification declares them, are as long as shapes say.
+
+    An axis longer than the extent that is given for its rank, and that another shape confirms, is read in
+    part: its rank is one of its own.
+    """
+    tensors, given = dict(cascade.tensors), cascade.sizes
+    confirmed = {rank for _, rank, size in _axes(cascade, shapes) if given.get(rank) == size}
+    for name, rank, size in _axes(cascade, shapes):
+        tensor = tensors[name]
+        is_longer = rank in confirmed and size > given[rank]
+        if is_longer and name in cascade.inputs and not tensor.place.line:
+            ranks = (f"{name}_{n}" if own == rank else own for n, own in enumerate(tensor.ranks))
+            tensors[name] = replace(tensor, ranks=tuple(ranks))
+    return replace(cascade, tensors=tensors)
 
 
 def _axes(cascade: Cascade, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, str, int]]:

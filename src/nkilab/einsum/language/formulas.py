@@ -348,6 +348,7 @@ class FormulaReader(Reader):
     def line_with_sum(self, at: int, variable: str) -> str:
         """The formula with a sum around the term that begins at a column."""
         depth, end = 0, len(self.text)
+        at = max(at, next(token.at for before, token in pairwise(self.tokens) if "=" in before.text))
         for before, token in pairwise(token for token in self.tokens if token.at >= at):
             depth += (before.text in "([") - (before.text in ")]")
             is_sign = token.text in "+-" and before.text not in ("*", "/", "**")
@@ -358,19 +359,28 @@ class FormulaReader(Reader):
         return f"{self.text[:at]}sum({term}, {variable}){self.text[at + len(term) :]}".strip()
 
     def reduced(self, name: str, value: Part, over: Sequence[str], at: int) -> Part:
-        """A value reduced over variables."""
+        """A value reduced over variables; if over none, over what the output lacks of their parts."""
         absent = next((v for v in over if v not in value.variables), "")
+        own = value if isinstance(value, Term) and not value.reduce_op else Term("", (value,), at=at)
+        is_of_parts = not over and self.is_of_parts(value)
+        is_whole = self.text[:at].rstrip().endswith("=") and self.peek().kind == "end"
+        if is_of_parts and is_whole and REDUCING.get(name) in OPERATORS:
+            return replace(own, reduce_op=REDUCING[name])
         if absent or not over:
             inner = value.variables[-1] if value.variables else "n"
             problem = (
                 f"what {name} reduces has no {absent}" if absent else f"{name} needs what it reduces over"
             )
-            raise self.fail(problem, f"write {name}(..., {inner})", at)
+            line = f"sum(...) on a line of its own: T[{str(self.output).partition('[')[2]} = sum(...)"
+            raise self.fail(problem, f"write {line if is_of_parts else f'{name}(..., {inner})'}", at)
         if name in COMPOSED:
             return self.composed(COMPOSED[name], {"x": value}, at, over)
-        if isinstance(value, Term) and not value.reduce_op:
-            return replace(value, reduce_op=REDUCING[name], over=tuple(over))
-        return Term("", (value,), REDUCING[name], tuple(over), at=at)
+        return replace(own, reduce_op=REDUCING[name], over=tuple(over))
+
+    def is_of_parts(self, value: Part) -> bool:
+        """Whether the output has parts of variables of a value."""
+        names = (n for i in self.output.indices if isinstance(i, Affine) for n, _ in i.terms)
+        return any(isinstance(n, Digit) and n.variable in value.variables for n in names)
 
 
 class Formula:

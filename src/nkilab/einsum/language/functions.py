@@ -16,11 +16,11 @@ COMPOSED = {
     "log_softmax": "x - max(x, n) - log(sum(exp(x - max(x, n)), n))",
 }
 # functions of single values: what they take, with numbers for what may be left out, and the formula; an
-# operator of the same name is meant within it. The sine of engines takes -pi to pi, pi as float32 has it
+# operator of the same name is meant within it
 FUNCTIONS = {
-    "sin": ("x", "sin(mod(x + 3.1415927410125732, 6.2831854820251465) - 3.1415927410125732)"),
-    "cos": ("x", "sin(mod(x + 4.71238898038469, 6.2831854820251465) - 3.1415927410125732)"),
-    "tan": ("x", "sin(mod(x + 3.1415927410125732, 6.2831854820251) - 3.1415927410125732) / cos(x)"),
+    "sin": ("x", "sine(x)"),
+    "cos": ("x", "cosine(x)"),
+    "tan": ("x", "sine(x) / cosine(x)"),
     # of what lies beyond 1, by its reciprocal
     "arctan": (
         "x",

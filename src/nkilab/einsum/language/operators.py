@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from math import pi
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ...isa.activations import ACTIVATIONS
 from ...isa.operators import OPERATORS as ENGINE_OPERATORS
+
+T = TypeVar("T")
+TURN = float(np.float32(2 * pi))
 
 
 @dataclass(frozen=True)
@@ -27,13 +31,30 @@ class Operator:
     activation: str = ""  # function of ScalarE that computes it; "" if none does
     is_truth: bool = False  # whether it gives 1 or 0
     infix: str = ""  # how Python writes it between numbers; "" for a function
-    # what it is made of where no engine has it: (operator, positions) with -1 for the step before, -2 for -1
-    steps: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    # what it is made of where no engine has it: (operator, operands), each an operand's position from 0, the
+    # step before as -1, the one before that as -2, or a number as a float
+    steps: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    is_angular: bool = False  # whether its steps take whole turns off an angle
 
     def on(self, *numbers: float) -> float:
         """What it makes of numbers."""
         is_nary = not self.arity and len(numbers) > 1
         return float(reduce(self.function, numbers) if is_nary else self.function(*numbers))
+
+
+def taken_apart(op: Operator, operands: Sequence[T], made: Callable[..., T], number: Callable[..., T]) -> T:
+    """What the last step of an operator makes of operands.
+
+    Args:
+        made: what an operator, by its name, makes of operands.
+        number: what a number is.
+    """
+    results = list[T]()
+    for name, places in op.steps:
+        taken = (p if isinstance(p, float) else int(p) for p in places)
+        each = (number(p) if isinstance(p, float) else operands[p] if p >= 0 else results[p] for p in taken)
+        results.append(made(name, [*each]))
+    return results[-1]
 
 
 def _truth(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,7 +89,15 @@ _BINARY = (
 # the second where the first is not zero, else the third
 _TERNARY = (Operator("where", 3, lambda a, b, c: np.where(np.asarray(a) != 0, b, c)),)
 _UNARY = (
-    Operator("negative", 1, np.negative, steps=(("multiply", (0, -2)),)),
+    Operator("negative", 1, np.negative, steps=(("multiply", (0, -1.0)),)),
+    # x = n T + r, T being 2 pi as float32 has it; of n 2 pi, n (T - 2 pi) are left: a part of x
+    *(
+        Operator(name, 1, function, steps=(
+            ("mod", (0, TURN)), *shift, ("multiply", (0, (TURN - 2 * pi) / TURN)), ("add", (-1, -2)),
+            ("mod", (-1, TURN)), ("subtract", (pi, -1)), ("sin", (-1,)),
+        ), is_angular=True)
+        for name, function, shift in (("sine", np.sin, ()), ("cosine", np.cos, (("add", (-1, pi / 2)),)))
+    ),
     Operator("reciprocal", 1, np.reciprocal, activation="reciprocal"),
     *(
         Operator(name, 1, ACTIVATIONS[name].function, activation=name)

@@ -21,9 +21,6 @@ from .given import NOTHING, Given, Made
 from .knobs import RULES, Decision, Knobs, Option, Picker
 from .storage import Storage, in_hbm, tile_shape
 
-# numbers of all inputs, at least, beside each that is a scale in float32
-SCALED = 16
-
 
 def tensor_type(dtype: str) -> str:
     """The type in which TensorE moves values exactly: indices in float32, integers of 8 bits in bfloat16."""
@@ -136,18 +133,6 @@ class Context:
         """What costs least of some options, unless a search wants another."""
         options = sorted(costs_ns, key=costs_ns.__getitem__)
         return self.pick(what, options, costs=[costs_ns[name] for name in options])
-
-    @property
-    def is_narrow(self) -> bool:
-        """Whether inputs are bfloat16, or less, so that a kernel may keep in it what it computes.
-
-        Indices do not count, nor do a few numbers in float32, by which the others are scaled.
-        """
-        read = {t for e in self.cascade.einsums for t in e.reads if "int" not in self.dtypes[t]}
-        sizes = {t: prod(self.cascade.shape(t)) for t in self.cascade.inputs if t in read}
-        wide = sum(size for t, size in sizes.items() if self.bytes_of(self.dtypes[t]) > 2)
-        narrow = {d for t in sizes if self.bytes_of(d := self.dtypes[t]) < 4}
-        return wide * SCALED <= sum(sizes.values()) and bool(narrow) and "float16" not in narrow
 
     def chip_dtype(self, tensor: str) -> str:
         """The type that a tensor has on chip."""

@@ -10,6 +10,7 @@ from math import isqrt, prod
 from ...isa.array_tiles import ARRAY, smallest_columns
 from ...tiles.dtypes import SMALL_INTEGERS
 from ..language.ast import Access, Affine, Einsum, Kind
+from ..tolerance import is_narrow
 from ..tree.expr import ZERO, expr
 from ..tree.nodes import At, Buffer, Cut, View
 from .build import Span
@@ -353,11 +354,11 @@ def _rows_beside(
 
 
 def matmul_dtype(ctx: Context, *operands: Access | None) -> str:
-    """The type in which TensorE reads: that of a narrow operand, or of all inputs; else float32.
+    """The type in which TensorE reads: that of narrow operands, or of all inputs; else float32.
 
     Integers of 8 bits come as it reads the other operand: bfloat16 has them exactly, and products of two.
-    What computed values lose as they become bfloat16 is what any kernel may lose (`tolerance.py`); as floats
-    of 8 bits they would lose more.
+    What computed values lose as they become bfloat16, where inputs are, is what any kernel may lose
+    (`tolerance.py`); as floats of 8 bits they would lose more.
     """
     derived = ctx.cascade.derived
     if any(a and a.tensor in derived and derived[a.tensor].kind is Kind.EXACT for a in operands):
@@ -368,11 +369,13 @@ def matmul_dtype(ctx: Context, *operands: Access | None) -> str:
     narrow = {t for t in types if t != "float32"}
     if not types:
         return "bfloat16"
-    if any(a and a.tensor not in written and ctx.dtypes[a.tensor] == "float32" for a in operands):
+    rounded = written if is_narrow(ctx.cascade, ctx.dtypes) else ()
+    if any(a and a.tensor not in rounded and ctx.dtypes[a.tensor] == "float32" for a in operands):
         return "float32"
     if not narrow:
-        are_computed = len(types) > 1 and all(a and a.tensor in written for a in operands)
-        return "bfloat16" if are_computed and ctx.is_narrow else "float32"
+        are_computed = len(types) > 1 and all(a and a.tensor in rounded for a in operands)
+        is_other = not {"float16", "tfloat32"}.isdisjoint(ctx.dtypes.values())
+        return "bfloat16" if are_computed and not is_other else "float32"
     if len(set(every)) > 1:
         # types of two bytes have every number of those of one
         narrow = {t for t in narrow if ctx.bytes_of(t) > 1} or {"bfloat16"}

@@ -128,10 +128,16 @@ class Units:
         return joins(unit, einsum, turns.pop() if len(turns) == 1 else "")
 
     def has_lanes(self, einsums: Sequence[Einsum]) -> bool:
-        """Whether sums leave a variable that scans beside them have on the partitions; choices have none."""
+        """Whether sums leave a variable that scans beside them have on the partitions; choices have none.
+
+        What is gathered beside a scan must come with the same variable on the partitions.
+        """
         if any(e.is_choice for e in einsums) and any(e.reduced for e in einsums):
             return False
         along = {v for e in einsums for v in e.along}
+        if along and any(a.gathers for e in einsums for a in e.accesses):
+            spans = {v: span for e in einsums for v, span in self.ctx.spans(e, {}).items()}
+            return bool(choices_for(self.ctx, [*einsums], spans))
         wide = {v for e in einsums for v in e.variables if self.ctx.cascade.extent(v, e) > 1} - along
         return not along or not wide or bool(wide - {v for e in einsums for v in e.reduced})
 

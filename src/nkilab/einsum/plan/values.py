@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from ..language.operators import OPERATORS
+from ..language.operators import OPERATORS, taken_apart
 from ..tree import nodes
 from ..tree.expr import ZERO, Expr
 from ..tree.nodes import At, Buffer, Number, View, upto
@@ -83,10 +83,7 @@ class Tile:
         """The value of an operator of the language; those of several steps are taken apart."""
         op = OPERATORS[name]
         if op.steps:
-            value = operands[0]
-            for step, places in op.steps:
-                value = self.operator(step, [_placed(p, operands, value) for p in places])
-            return value
+            return taken_apart(op, operands, self.operator, lambda number: Value(number=number))
         value = operands[0]
         if op.arity:
             return self.node(name, tuple(operands))
@@ -401,12 +398,6 @@ class Tile:
         else:
             self.unary(value, held, dst)
         value.view = held
-
-
-def _placed(place: int, operands: list[Value], before: Value) -> Value:
-    if place == -2:
-        return Value(number=-1.0)
-    return before if place == -1 else operands[place]
 
 
 def _with_scalar(value: Value) -> tuple[Value, Value, bool] | None:

@@ -25,7 +25,8 @@ EVERY: Interval = (-inf, inf)
 MONOTONE = {"", "add", "multiply", "maximum", "minimum", "subtract", "subtract_exp", "negative", "exp",
             "relu", "sigmoid", "tanh", "softplus", "erf", "arctan", "sign"}  # fmt: skip
 MONOTONE_ABOVE = {"abs", "square", "sqrt", "rsqrt", "reciprocal", "divide", "power", "log"}
-RANGES: dict[str, Interval] = {"sin": (-1.0, 1.0), "abs": (0.0, inf), "square": (0.0, inf)} | dict.fromkeys(
+RANGES: dict[str, Interval] = {"abs": (0.0, inf), "square": (0.0, inf)}
+RANGES |= dict.fromkeys(("sin", "sine", "cosine"), (-1.0, 1.0)) | dict.fromkeys(
     ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"), (0.0, 1.0)
 )
 
