@@ -146,6 +146,28 @@ def test_a_last_chunk_may_have_fewer_turns() -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-4)
 
 
+def test_keys_that_groups_of_heads_share_are_read_in_chunks() -> None:
+    text = (
+        "S[0, h, n, d] = 0\nS[t+1, h, n, d] = A[t, h] * S[t, h, n, d] + K[t, h // 2, n] * V[t, h, d]\n"
+        "Y[t, h, d] = Q[t, h // 2, n] * S[t+1, h, n, d]"
+    )
+    shapes = {"A": (256, 6), "K": (256, 3, 24), "V": (256, 6, 40), "Q": (256, 3, 24)}
+    kernel = einsum.compile(text, shapes=shapes, outputs=("Y",))
+    assert any(change.startswith(CHUNKS) for change in kernel.changes)
+    assert kernel.roofline.times_ns["chain"] == kernel.roofline.times_ns["scan"] == 0
+    assert kernel.roofline.least_us < kernel.estimate.latency_us
+    rng = np.random.default_rng(5)
+    inputs = {n: rng.standard_normal(shape) for n, shape in shapes.items()}
+    inputs["A"] = rng.uniform(0.5, 1.0, shapes["A"])
+    state, read = np.zeros((6, 24, 40)), []
+    for turn in range(256):
+        keys, queries = (np.repeat(inputs[n][turn], 2, 0) for n in "KQ")
+        state = inputs["A"][turn][:, None, None] * state + keys[:, :, None] * inputs["V"][turn][:, None]
+        read.append(np.einsum("hn,hnd->hd", queries, state))
+    got = kernel(**{n: array.astype(np.float32) for n, array in inputs.items()})
+    np.testing.assert_allclose(got, read, rtol=1e-4, atol=1e-3)
+
+
 @cache
 def _long() -> einsum.CompiledEinsum:
     return einsum.compile(FORMS["decays of turns and heads"], sizes=LONG)

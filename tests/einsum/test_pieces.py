@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from nkilab import einsum
-from nkilab.einsum.language.extents import sizes_of_arrays
+from nkilab.einsum.language.extents import sized, sizes_of_arrays
 from nkilab.einsum.language.forms import spec_from
 from nkilab.einsum.reference import evaluate
 from nkilab.einsum.rewrite.pieces import with_pieces
 
 N = 100
 A, B = (np.random.default_rng(seed).standard_normal((7, N)) for seed in (1, 2))
-FIRST = np.arange(N) < 40
+FIRST, EVEN = np.arange(N) < 40, np.arange(N) % 2 == 0
+FOURTH, HALVES = np.arange(N) % 4 == 3, np.arange(N) // 2
 
 
 def pieces_of(text: str, outputs: tuple[str, ...] = ("Z",)) -> tuple[bool, dict[str, np.ndarray]]:
@@ -23,7 +24,7 @@ def pieces_of(text: str, outputs: tuple[str, ...] = ("Z",)) -> tuple[bool, dict[
     cascade = spec_from(text, {}, outputs).cascade
     arrays = {name: array for name, array in (("A", A), ("B", B)) if name in cascade.inputs}
     sizes = sizes_of_arrays(cascade, {n: a.shape for n, a in arrays.items()})
-    cascade = replace(cascade, sizes={**sizes, "N": N})
+    cascade = sized(replace(cascade, sizes={**sizes, "N": N}))
     parted = with_pieces(cascade)
     return parted is not cascade, evaluate(parted, arrays)
 
@@ -56,6 +57,18 @@ def pieces_of(text: str, outputs: tuple[str, ...] = ("Z",)) -> tuple[bool, dict[
             "Z[m, n] = A[m, n] if n < 40 else (B[m, n] if m < 3 else 0)",
             np.where(FIRST, A, np.where(np.arange(7)[:, None] < 3, B, 0)),
         ),
+        # pieces that lie between each other
+        ("Z[m, n] = A[m, n] if n % 2 == 0 else B[m, n]", np.where(EVEN, A, B)),
+        ("Z[m, n] = A[m, n // 2] if n % 2 == 1 else -A[m, n // 2]", np.where(EVEN, -1, 1) * A[:, HALVES]),
+        (
+            "Z[m, n] = B[m, n] + (-A[m, n + 1] if n % 2 == 0 else A[m, n - 1])",
+            B + np.where(EVEN, -np.roll(A, -1, 1), np.roll(A, 1, 1)),
+        ),
+        ("T[m, n] = A[m, n] if n % 4 < 3 else 1\nZ[a, k] = T[a, k] * B[a, k]", B * np.where(FOURTH, 1, A)),
+        (
+            "T[m, n] = A[m, n] if n % 2 == 0 else 0\nZ[m, n] = T[m, n] if n < 40 else B[m, n]",
+            np.where(FIRST, np.where(EVEN, A, 0), B),
+        ),
     ],
 )  # fmt: skip
 def test_pieces_have_the_values_of_the_whole(text: str, expected: np.ndarray) -> None:
@@ -78,6 +91,8 @@ def test_what_others_read_is_put_together() -> None:
     [
         "Z[m, n] = A[m, n] if n < 8 else 0",  # few columns
         "Z[m, n] = A[m, n] if n == 40 else 0",  # two borders
+        "Z[m, n] = A[m, n] if n % 10 == 0 else 0",  # many pieces
+        "Z[m, n] = A[m, n] if m % 7 == 0 else 0",  # a piece of one row
         "Z[m, n] = A[m, n] if n < m + 40 else 0",  # of two variables
         "Z[m] = sum(A[m, n] if n < 40 else 0, n)",  # summed
     ],

@@ -16,6 +16,7 @@ from ..rewrite.diagonals import with_diagonals
 from ..rewrite.inlined import inlined
 from ..rewrite.recurrences import with_scans
 from ..rewrite.scales import with_scales_last
+from ..rewrite.splits import with_split_ranks
 from ..tree.nodes import Kernel
 from .context import Context
 from .edges import turned_once, with_edges, with_halos
@@ -54,7 +55,8 @@ class Planning:
         is_free = not any(given.instruction(e.name) for e, block in cascade.walk() if block is not None)
         cascade, left_out = inlined(cascade) if is_free and not given.is_watched else (cascade, [])
         self.cascade = cascade if given.is_watched else with_diagonals(cascade)
-        self.scans, self.stepwise = with_scans(self.cascade) if is_free else (self.cascade, dict[str, str]())
+        held = self.cascade if given.is_watched else with_split_ranks(self.cascade, are_written=True)
+        self.scans, self.stepwise = with_scans(held) if is_free else (held, dict[str, str]())
         self.left_out = left_out
         self.known: list[tuple[Picker, Cascade, list[str]]] = []
         self.nests: list[tuple[Picker, Lowering]] = []

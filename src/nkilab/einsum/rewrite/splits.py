@@ -21,17 +21,28 @@ Axis = tuple[str, int]
 Use = tuple[Einsum, Axis, Index]
 
 
-def with_split_ranks(cascade: Cascade) -> Cascade:
-    """The cascade with axes split as long as some can be; every rank has an extent."""
+def with_split_ranks(cascade: Cascade, are_written: bool = False) -> Cascade:
+    """The cascade with axes split as long as some can be; every rank has an extent.
+
+    Args:
+        are_written: split those alone that Einsums write in parts, as heads beside what groups of them share.
+    """
     barred = {(t, axis) for t in cascade.views for axis in range(len(cascade.tensors[t].ranks))}
     uses = list(_uses(cascade))
-    for einsum, axis, index in uses:
+    for einsum, axis, index in (u for u in uses if not are_written or _is_written(u[0], u[2])):
         steps = _steps(cascade, einsum, axis, index)
         axes = _together(cascade, uses, axis, steps) if len(steps) > 1 and axis not in barred else None
-        if axes and not axes & barred:
-            return with_split_ranks(split(cascade, axes, steps))
+        if isinstance(index, Affine) and axes and not axes & barred:
+            parted = split(cascade, axes, steps, parts=sorted(index.variables, key=index.coefficient))
+            return with_split_ranks(parted, are_written)
         barred |= axes or {axis} if len(steps) > 1 else set()
     return cascade
+
+
+def _is_written(einsum: Einsum, index: Index) -> bool:
+    """Whether an Einsum writes along an index, of whose variables none is compared."""
+    asked = einsum.condition.variables if einsum.condition else ()
+    return index in einsum.output.indices and {*index.variables}.isdisjoint(asked)
 
 
 def with_columns(cascade: Cascade, partitions: int) -> Cascade:
@@ -111,28 +122,35 @@ def _is_bound(einsum: Einsum, _: Axis, index: Index, turns: set[str]) -> bool:
     return bool(plain) and (plain in asked or any(plain in i.variables for i in others))
 
 
-def split(cascade: Cascade, axes: set[Axis], steps: Sequence[int], names: Sequence[str] = ()) -> Cascade:
+def split(
+    cascade: Cascade, axes: set[Axis], steps: Sequence[int], names: Sequence[str] = (),
+    parts: Sequence[str] = (),
+) -> Cascade:  # fmt: skip
     """The cascade with axes of one extent in parts.
 
     Args:
         axes: to split: in parts of these steps, or whole.
         steps: of the parts, the least first.
         names: what their ranks are called, behind that of the axis; numbers if not given.
+        parts: variables that go through the parts already, whose ranks these are where they have some.
     """
     added, first = Additions(cascade), min(axes)
     rank = cascade.tensors[first[0]].ranks[first[1]]
     ends = pairwise((*steps, cascade.sizes[rank]))
-    ranks = [added.rank(f"{rank}{names[n] if names else n}", b // a) for n, (a, b) in enumerate(ends)]
+    known = [v.upper() for v in parts] if {v.upper() for v in parts} <= {*cascade.sizes} else []
+    hints = [f"{rank}{names[n] if names else n}" for n in range(len(steps))]
+    ranks = known or [added.rank(hint, b // a) for hint, (a, b) in zip(hints, ends, strict=True)]
     for tensor in sorted({tensor for tensor, _ in axes}):
         own = enumerate(cascade.tensors[tensor].ranks)
-        parts = [r for n, whole in own for r in (ranks[::-1] if (tensor, n) in axes else [whole])]
-        added.tensors[tensor] = replace(cascade.tensors[tensor], ranks=tuple(parts))
+        apart = [r for n, whole in own for r in (ranks[::-1] if (tensor, n) in axes else [whole])]
+        added.tensors[tensor] = replace(cascade.tensors[tensor], ranks=tuple(apart))
 
     def changed(einsum: Einsum) -> Einsum:
         wholes = {i.plain for e, axis, i in _uses(cascade) if e is einsum and axis in axes and i.plain}
         taken = {*(r.lower() for r in added.sizes), *einsum.variables}
+        own = [unused(rank.lower(), einsum.variables) for rank in ranks]
         variables = {
-            v: [r.lower() if v.upper() == rank else unused(f"{v}{n}", taken) for n, r in enumerate(ranks)]
+            v: own if v.upper() == rank else [unused(f"{v}{n}", taken) for n in range(len(own))]
             for v in wholes
         }
 
