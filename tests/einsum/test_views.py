@@ -207,7 +207,7 @@ def test_few_rows_are_columns_beside_the_scales_of_a_block() -> None:
         M=4, K=24, B=3, N=20, I=8,
     )  # fmt: skip
     assert [str(e) for e in with_rows_behind_scales(cascade, 16).einsums] == [
-        "X_batches[i, b, m] = X[m, b, i]",
+        "X_batches[k0, k1, m] = X[m, k1, k0]",
         "S_batches[n, b] = S[b, n]",
         "Y_batches[n, m] = X_batches[i, b, m] . W[b, i, n] . S_batches[n, b] ;; M multiply V add",
         "Y[m, n] = Y_batches[n, m]",

@@ -23,7 +23,8 @@ def with_repeated_operands(cascade: Cascade) -> Cascade:
 
 def _lacking(einsum: Einsum, access: Access, cascade: Cascade) -> tuple[str, ...]:
     """Two neighbouring variables of several values of which an input has one; () if it lacks none."""
-    if einsum.is_placed or einsum.reduce_op or access.tensor not in cascade.inputs:
+    bound = {e.name for block in cascade.blocks for e in block.body}
+    if einsum.is_placed or einsum.reduce_op or access.gathers or access.tensor in bound:
         return ()
     widest = max(einsum.every_access, key=lambda a: len(a.variables))
     order = [i.plain for i in widest.indices if i.plain and cascade.extent(i.plain, einsum) > 1]

@@ -33,8 +33,8 @@ def with_split_ranks(cascade: Cascade, are_written: bool = False) -> Cascade:
         steps = _steps(cascade, einsum, axis, index)
         axes = _together(cascade, uses, axis, steps) if len(steps) > 1 and axis not in barred else None
         if isinstance(index, Affine) and axes and not axes & barred:
-            parted = split(cascade, axes, steps, parts=sorted(index.variables, key=index.coefficient))
-            return with_split_ranks(parted, are_written)
+            parts = sorted(index.variables, key=index.coefficient) if are_written else []
+            return with_split_ranks(split(cascade, axes, steps, parts=parts), are_written)
         barred |= axes or {axis} if len(steps) > 1 else set()
     return cascade
 
