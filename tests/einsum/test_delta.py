@@ -34,6 +34,15 @@ S[t+1, h, d, e] = P[t, h, d, e] + K[t, h, d] * U[t, h, e]
 O[t, h, e] = sum(Q[t, h, d] * S[t+1, h, d, e], d)
 """
 
+# turns that add what they read besides a product of their own, and take the latter away
+TERMS = """
+S[0, h, d, e] = 0
+U[t, h, e] = -sum(S[t, h, d, e] * K[t, h, d], d)
+S[t+1, h, d, e] = W[t, h] * S[t, h, d, e] + K[t, h, d] * B[t, h] * U[t, h, e] - Q[t, h, d] * V[t, h, e]
+O[t, h, e] = sum(Q[t, h, d] * S[t+1, h, d, e], d)
+"""
+GROWING = RULE.replace("= S[t, h, d, e] +", "= G[t, h] * S[t, h, d, e] +")
+
 
 def _scans(text: str, *outputs: str) -> Cascade:
     """A cascade as rewrites find it."""
@@ -83,6 +92,55 @@ def test_a_triangular_system_adds_what_turn_after_turn_adds(text: str) -> None:
     np.testing.assert_allclose(results["U"], added, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("turns", [96, 100])  # whole chunks, and one that has fewer turns
+@pytest.mark.parametrize("left", ["TH", "THD"])
+def test_products_beside_what_turns_read_are_added_too(
+    left: str, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SIZES, "T", turns)
+    text = TERMS if left == "TH" else TERMS.replace("W[t, h] ", "W[t, h, d] ")
+    scans, inputs = _scans(text, "O"), _inputs()
+    decay = np.random.default_rng(5).uniform(0.5, 1.0, [SIZES[r] for r in left])
+    chunks = with_chunks(scans, 128)
+    assert chunks is not scans
+    results = _evaluated(chunks, {**inputs, "W": decay})["O"]
+    state, outputs = np.zeros([SIZES[r] for r in "HDE"]), []
+    for t in range(turns):
+        read = np.einsum("hde,hd->he", state, inputs["K"][t])
+        state = state * decay[t].reshape(2, -1, 1)
+        state = state - np.einsum("hd,h,he->hde", inputs["K"][t], inputs["B"][t], read)
+        state = state - np.einsum("hd,he->hde", inputs["Q"][t], inputs["V"][t])
+        outputs.append(np.einsum("hd,hde->he", inputs["Q"][t], state))
+    np.testing.assert_allclose(results, outputs, rtol=1e-9, atol=1e-9)
+
+
+def test_what_is_taken_away_is_as_what_is_added() -> None:
+    text = RULE.replace("V[t, h, e] - sum", "-V[t, h, e] + sum").replace("d, e] + K", "d, e] - K")
+    inputs, chunks = _inputs(), with_chunks(_scans(text, "O"), 128)
+    assert "t_chunk" in [s.variable for s in chunks.blocks]
+    outputs, _ = _turn_after_turn({**inputs, "F": np.zeros_like(inputs["F"])}, False)
+    np.testing.assert_allclose(_evaluated(chunks, inputs)["O"], outputs, rtol=1e-9, atol=1e-9)
+
+
+def test_what_is_left_may_grow_beyond_float32_behind_turns_that_are_right() -> None:
+    # 1e100 of each turn is left at the next one: 1e300 after 3, and infinite of what is left after 4
+    inputs, chunks = _inputs(), with_chunks(_scans(GROWING, "O"), 128)
+    inputs["G"][:] = 1e100
+    with np.errstate(all="ignore"):
+        results = _evaluated(chunks, inputs)["O"]
+    state = np.zeros_like(inputs["F"])
+    for t in range(3):
+        added = inputs["B"][t][:, None] * (inputs["V"][t] - np.einsum("hde,hd->he", state, inputs["K"][t]))
+        state = state * 1e100 + np.einsum("hd,he->hde", inputs["K"][t], added)
+        np.testing.assert_allclose(results[t], np.einsum("hd,hde->he", inputs["Q"][t], state), rtol=1e-6)
+    assert not np.isfinite(results[12:]).any()
+    kernel = einsum.compile(GROWING, sizes={"T": 128, "H": 2, "D": 32, "E": 32}, outputs=["O"])
+    assert (
+        "S[t + 1, h, d, e]: G[t, h] may be beyond -1 and 1; results are right where its products over "
+        "a chunk are within float32, and errors of rounding grow with these"
+    ) in kernel.changes
+
+
 def test_turns_before_a_state_without_end_are_right() -> None:
     # with keys as long, states become 1e99 times as large every other turn, and infinite at some turn
     inputs, chunks = _inputs(length=1e50), with_chunks(_scans(RULE, "O"), 128)
@@ -99,7 +157,6 @@ def test_turns_before_a_state_without_end_are_right() -> None:
     [
         ("- sum(S[t, h, d, e] * K[t, h, d], d))", "- sum(S[t, h, d, e] * K[t, h, d], d)**2)"),  # not linear
         ("- sum(S[t, h, d, e] * K[t, h, d], d))", "- max(S[t, h, d, e] * K[t, h, d], d))"),  # no sum
-        ("= S[t, h, d, e] + K", "= G[t, h] * S[t, h, d, e] + K"),  # what is left may grow
     ],
 )
 def test_other_rules_stay_turn_after_turn(old: str, new: str) -> None:

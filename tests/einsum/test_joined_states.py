@@ -94,6 +94,15 @@ def test_a_memory_and_its_normaliser_are_one_state_whatever_their_letters(read: 
         np.testing.assert_allclose(results[name], expected[name], rtol=1e-9, atol=1e-9)
 
 
+def test_memories_that_take_products_away_are_one_state_too() -> None:
+    text = MEMORY.format(first="0", begin="0", early="", late=READ).replace("+ G[t, h]", "- G[t, h]")
+    results, blocks = _joined(_scans(text, "Y"))
+    assert blocks == 1
+    # memories are less than 0 by what they are above it else, and the normaliser is its magnitude
+    expected = -_turn_after_turn(_inputs(), False, False)["Y"]
+    np.testing.assert_allclose(results["Y"], expected, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("decay", ["A[t, h]", "P[t, h, d]"])
 def test_two_memories_of_one_key_stand_side_by_side(decay: str) -> None:
     text = f"""

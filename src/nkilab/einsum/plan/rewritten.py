@@ -15,6 +15,7 @@ from ..rewrite.batch_order import (
     with_rows_behind_scales,
     with_windows_last,
 )
+from ..rewrite.chunks import solved_scans
 from ..rewrite.common import with_common_results, with_small_parts
 from ..rewrite.compared import with_compared_values
 from ..rewrite.decays import is_decay
@@ -164,11 +165,14 @@ def beyond_decays(before: Cascade, after: Cascade, partitions: int) -> list[str]
     risks, needed = list[str](), live(before)[0]
     few = [scan for scan, _ in scans_of_few_rows(needed, partitions)]
     left = {e.name for e in after.einsums if e.recurrence and e.recurrence.kind == "scan"}
-    products = (e for e in needed.einsums if e.recurrence and e.recurrence.op0 == "multiply")
-    for scan in (e for e in products if not is_decay(e.operands[0], needed)):
+    left |= {e.name for block in after.blocks for e in block.body}
+    products = [(e, needed) for e in needed.einsums if e.recurrence and e.recurrence.op0 == "multiply"]
+    every = [*products, *solved_scans(needed)]
+    for scan in (e for e, own in every if not is_decay(e.operands[0], own)):
         factor = f"{scan.output}: {scan.operands[0]} may be beyond -1 and 1"
         if scan.name not in left:
             risks.append(f"{factor}; results are right where its products over a chunk are within float32")
+            risks[-1] += ", and errors of rounding grow with these" * all(scan is not e for e, _ in products)
         elif scan in few:
             risks.append(f"{factor}, so that few rows are no parts for all lanes; limit it by min and max")
     parted = dict.fromkeys(d.origin for d in after.derived.values() if d.kind is Kind.LINEAR)

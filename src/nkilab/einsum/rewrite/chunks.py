@@ -8,6 +8,7 @@ product of a over the turns of a chunk behind j up to l, 0 before j, and E[l] th
 where Z is the state before the chunk, and that behind it is E[last] Z + sum over j of D[last, j] k[j] v[j].
 D and E are scans of their own, D[l] = a[l] D[l-1] + (l = j): nothing is divided, and a may be 0. Products are
 distributed over sums, which is all that both forms differ by. What reads S[t-1] has those of the turn before.
+A turn may add several such products: each has weights and keys of its own.
 Where a has what q and k share too, `levels.py` has products of both with what is left. A last chunk may have
 fewer turns: beyond them are keys of 0, and decays of 1.
 """
@@ -27,6 +28,16 @@ from .levels import Levels
 
 # turns of a chunk at least
 FEWEST_TURNS = 16
+# what else multiplies operands behind the first of a sum or a difference
+SIGNS: dict[str, tuple[Scalar, ...]] = {"add": (), "subtract": (Scalar(value=-1.0),)}
+
+
+@dataclass(frozen=True)
+class Term:
+    """A product that a turn adds to a state."""
+
+    keys: tuple[Operand, ...]  # factors that have what readers sum over
+    values: tuple[Operand, ...]  # and the others
 
 
 @dataclass(frozen=True)
@@ -34,9 +45,7 @@ class Form:
     """A recurrence in a form that chunks have."""
 
     scan: Einsum  # the recurrence
-    # factors of what a turn adds to the state: those that have what readers sum over, and the others
-    keys: tuple[Operand, ...]
-    values: tuple[Operand, ...]
+    terms: tuple[Term, ...]  # whose sum a turn adds to the state, the one that it solves for first
     # Einsums that sum products with the state of their turn, or of the one before
     readers: tuple[Einsum, ...]
     last: Einsum | None  # the Einsum that is the last state; None if nothing reads it
@@ -51,8 +60,9 @@ class Form:
     @property
     def is_matrix(self) -> bool:
         """Whether what a turn adds is a product of keys with values, which products of chunks sum."""
-        own = {v for f in self.values for v in f.variables} - {*self.scan.operands[0].variables, self.turn}
-        return bool(self.values and (own or not self.is_levelled))
+        left = {*self.scan.operands[0].variables, self.turn}
+        own = [{v for f in t.values for v in f.variables} - left for t in self.terms]
+        return all(t.values and (o or not self.is_levelled) for t, o in zip(self.terms, own, strict=True))
 
     @property
     def is_levelled(self) -> bool:
@@ -90,16 +100,24 @@ def _delta_form(block: Iterate, cascade: Cascade) -> tuple[Delta, Form] | None:
     if (delta := delta_of(block, cascade)) is None:
         return None
     last, reader = delta.chain[-1].output, delta.reader
-    form = next((f for f in forms_of(delta.cascade) if last in f.values and reader in f.readers), None)
-    if form is None or not is_decay(form.scan.operands[0], delta.cascade):
+    form = next((f for f in forms_of(delta.cascade) if reader in f.readers), None)
+    solved = [t for t in form.terms if last in t.values] if form is not None else []
+    if form is None or len(solved) != 1:
         return None
     readers = tuple(e for e in form.readers if e is not reader)
-    return delta, replace(form, readers=readers, gone=(*form.gone, *delta.chain))
+    terms = (*solved, *(t for t in form.terms if t not in solved))
+    return delta, replace(form, terms=terms, readers=readers, gone=(*form.gone, *delta.chain))
 
 
 def is_delta(block: Iterate, cascade: Cascade) -> bool:
     """Whether products may compute a block, turns of which add what they read of their state."""
     return _delta_form(block, cascade) is not None
+
+
+def solved_scans(cascade: Cascade) -> Iterator[tuple[Einsum, Cascade]]:
+    """The recurrences of such blocks, each with the cascade that has it."""
+    forms = (_delta_form(block, cascade) for block in cascade.blocks)
+    return ((form[1].scan, form[0].cascade) for form in forms if form is not None)
 
 
 def is_chunked(scan: Einsum, cascade: Cascade) -> bool:
@@ -115,9 +133,9 @@ def forms_of(cascade: Cascade) -> Iterator[Form]:
 
 def _form_of(scan: Einsum, cascade: Cascade) -> Form | None:
     known = scan.recurrence
-    if known is None or (known.kind, known.op0, known.op1) != ("scan", "multiply", "add"):
+    if known is None or (known.kind, known.op0) != ("scan", "multiply") or known.op1 not in SIGNS:
         return None
-    if known.is_descending or known.has_first or scan.name in cascade.outputs:
+    if known.is_descending or known.has_first or known.reverse1 or scan.name in cascade.outputs:
         return None
     kinds = {e.recurrence.kind: e for e in cascade.einsums if e.recurrence and scan.output in e.operands}
     before = kinds.get("before")
@@ -126,33 +144,51 @@ def _form_of(scan: Einsum, cascade: Cascade) -> Form | None:
     readers = tuple(e for e in others if e not in kinds.values())
     summed = {v for e in readers for v in e.reduced}
     is_read = all(_reads_sums(e, states, known.variable) for e in readers)
-    factors, makers = _factors(scan.operands[1], known.variable, summed, cascade)
-    keys = tuple(f for f in factors if summed & {*f.variables})
-    if not readers or not is_read or not keys:
+    products, makers = _products(scan.operands[1], known.variable, summed, cascade)
+    terms = list[Term]()
+    for factors in products:
+        keys = tuple(f for f in factors if summed & {*f.variables})
+        terms.append(Term(keys, (*(f for f in factors if f not in keys), *SIGNS[known.op1])))
+    if not readers or not is_read or not all(t.keys for t in terms):
         return None
     gone = (scan, *makers, *readers, *kinds.values())
-    return Form(scan, keys, tuple(f for f in factors if f not in keys), readers, kinds.get("last"), gone)
+    return Form(scan, tuple(terms), readers, kinds.get("last"), gone)
 
 
-def _factors(
+def _products(
     operand: Operand, turn: str, summed: set[str], cascade: Cascade
-) -> tuple[tuple[Operand, ...], tuple[Einsum, ...]]:
-    """Factors of an operand, of which some have what is summed, and Einsums that multiplied them for it."""
+) -> tuple[list[tuple[Operand, ...]], tuple[Einsum, ...]]:
+    """Factors of products whose sum an operand is, some of which have what is summed; and what made it so."""
+    maker = _maker(operand, turn, summed, cascade)
+    if maker is None or maker.map_op not in ("multiply", "", *SIGNS):
+        return [(operand,)], ()
+    parts, makers = list[list[tuple[Operand, ...]]](), [maker]
+    for number, own in enumerate(maker.operands):
+        products, inner = _products(own, turn, summed, cascade)
+        signs = SIGNS[maker.map_op] if number and maker.map_op in SIGNS else ()
+        parts.append([(*factors, *signs) for factors in products])
+        makers += inner
+    if maker.map_op in SIGNS:
+        return [factors for part in parts for factors in part], tuple(makers)
+    if any(len(part) > 1 for part in parts):
+        return [(operand,)], ()
+    return [tuple(f for (factors,) in parts for f in factors)], tuple(makers)
+
+
+def _maker(operand: Operand, turn: str, summed: set[str], cascade: Cascade) -> Einsum | None:
+    """The Einsum that computes an operand with what is summed, and some of the rest, for its reader alone."""
     makers = [e for e in cascade.einsums if isinstance(operand, Access) and e.name == operand.tensor]
     readers = [e for e in cascade.einsums if isinstance(operand, Access) and operand.tensor in e.reads]
-    is_mixed = bool(summed & {*operand.variables})
-    is_inner = is_mixed and len(makers) == len(readers) == 1 and makers[0].name not in cascade.outputs
-    if not is_inner or makers[0].output != operand or makers[0].reduce_op or not _multiplies(makers[0], turn):
-        return (operand,), ()
-    parts = [_factors(o, turn, summed, cascade) for o in makers[0].operands]
-    own, inner = ([p for part in parts for p in part[n]] for n in (0, 1))
-    return tuple(own), (makers[0], *inner)  # type: ignore[arg-type]
+    is_inner = bool(summed & {*operand.variables}) and len(makers) == len(readers) == 1
+    if not is_inner or makers[0].name in cascade.outputs or makers[0].output != operand:
+        return None
+    return makers[0] if not makers[0].reduce_op and _is_plain(makers[0], turn) else None
 
 
-def _multiplies(einsum: Einsum, turn: str) -> bool:
-    """Whether an Einsum multiplies, and the turn stands alone in its indices."""
-    is_plain = all(i.plain == turn for i in einsum.indices if turn in i.variables)
-    return einsum.map_op in ("multiply", "") and not einsum.is_placed and is_plain
+def _is_plain(einsum: Einsum, turn: str) -> bool:
+    """Whether an Einsum is free of conditions, and the turn stands alone in its indices."""
+    is_alone = all(i.plain == turn for i in einsum.indices if turn in i.variables)
+    return not einsum.is_placed and is_alone
 
 
 def _reads_sums(einsum: Einsum, states: Sequence[Access], turn: str) -> bool:
@@ -160,7 +196,7 @@ def _reads_sums(einsum: Einsum, states: Sequence[Access], turn: str) -> bool:
     read = [a for a in einsum.accesses if a.tensor in {s.tensor for s in states}]
     others = replace(einsum, operands=tuple(o for o in einsum.operands if o not in read))
     is_own = len(read) == 1 and read[0] in states and turn in einsum.output.variables
-    return is_own and einsum.map_op == "multiply" and einsum.reduce_op == "add" and _multiplies(others, turn)
+    return is_own and einsum.map_op == "multiply" and einsum.reduce_op == "add" and _is_plain(others, turn)
 
 
 class Chunks(InChunks):
@@ -176,6 +212,7 @@ class Chunks(InChunks):
             self.first = self.variable("WHOLE", self.count - 1)
             self.left = self.variable("LEFT", self.turns - (self.count - 1) * length)
         self.halves, self.whole, self.behind = Levels(self), dict[Operand, Access](), list[Einsum]()
+        self.values = dict[Term, Operand]()
 
     def early(self, last: Operand) -> Operand:
         """What was added last, computed before all chunks."""
@@ -189,19 +226,17 @@ class Chunks(InChunks):
         return Recurrence(self.row, kind, op0="multiply", op1="add")
 
     @cached_property
-    def key(self) -> Operand:
-        """What a turn adds of what is summed, at the row."""
-        return self.placed(self.one("keys", self.form.keys), self.row)
+    def keys(self) -> list[Operand]:
+        """What a turn adds of what is summed, term by term, at the row."""
+        return [self.placed(self.one("keys", t.keys), self.row) for t in self.form.terms]
 
-    @cached_property
-    def value(self) -> Operand:
-        """What a turn adds of the rest, at the row."""
-        if self.delta is None:
-            return self.one("values", [self.placed(f, self.row) for f in self.form.values])
-        last = self.delta.chain[-1].output
-        return self.one(
-            "values", [self.solution if f == last else self.placed(f, self.row) for f in self.form.values]
-        )
+    def value(self, term: Term) -> Operand:
+        """What a turn adds of the rest of a term, at the column."""
+        if term not in self.values:
+            last = self.delta.chain[-1].output if self.delta is not None else None
+            own = [self.solution if f == last else self.placed(f, self.row) for f in term.values]
+            self.values[term] = self.in_columns(self.one("values", own))
+        return self.values[term]
 
     def placed(self, operand: Operand, place: str) -> Operand:
         """An operand at a place of the chunk instead of at a turn."""
@@ -242,6 +277,11 @@ class Chunks(InChunks):
     def is_ragged(self) -> bool:
         """Whether the last chunk has fewer turns than the others."""
         return self.count * self.length > self.turns
+
+    @cached_property
+    def is_bounded(self) -> bool:
+        """Whether what is left of a state grows at no turn."""
+        return is_decay(self.scan.operands[0], self.source)
 
     @cached_property
     def decay(self) -> Operand:
@@ -295,8 +335,8 @@ class Chunks(InChunks):
         one = Scalar(value=1.0)
         return before, self.early(self.add("whole_before", (whole, one), recurrence=over))
 
-    def weighed(self, reader: Einsum) -> tuple[Access, Access]:
-        """What a reader has of each turn of a chunk, and of the state before it."""
+    def weighed(self, reader: Einsum) -> tuple[list[Access], Access]:
+        """What a reader has of each turn of a chunk, term by term, and of the state before it."""
         states = {a.tensor for e in self.form.gone if e.recurrence for a in [e.output]}
         (state,) = (a.tensor for a in reader.accesses if a.tensor in states)
         others = [o for o in reader.operands if getattr(o, "tensor", "") != state]
@@ -304,61 +344,76 @@ class Chunks(InChunks):
         if self.form.is_levelled:
             return self.halves.weighed(reader, query, is_own)
         left, whole = self.decays if is_own else self.decays_before
-        score = self.add("scores", (query, self.in_columns(self.key)), "multiply", summed=reader.reduced)
-        weight = self.add("weights", (score, left), "multiply")
+        weights = list[Access]()
+        for key in self.keys:
+            score = self.add("scores", (query, self.in_columns(key)), "multiply", summed=reader.reduced)
+            weights.append(self.add("weights", (score, left), "multiply"))
         outer = self.add("outer", (query, self.states), "multiply", summed=reader.reduced)
-        return weight, outer if whole is None else self.add("decayed", (outer, whole), "multiply")
+        return weights, outer if whole is None else self.add("decayed", (outer, whole), "multiply")
+
+    def inner(self, weight: Access, term: Term) -> Access:
+        """What a reader sums of a term over turns of a chunk."""
+        over = [v for v in (self.level, self.column) if v in weight.variables]
+        return self.add("inner", (weight, self.value(term)), "multiply", summed=over)
 
     def read(self, reader: Einsum) -> None:
         """What a reader sums of a chunk: of its own turns, and of the state before it."""
-        weight, outer = self.weighed(reader)
-        over = [v for v in (self.level, self.column) if v in weight.variables]
-        inner = self.add("inner", (weight, self.in_columns(self.value)), "multiply", summed=over)
+        weights, outer = self.weighed(reader)
+        operands = (*map(self.inner, weights, self.form.terms), outer)
         output = self.written(reader.output)
-        total = replace(reader, output=output, operands=(inner, outer), map_op="add", reduce_op="", text="")
+        total = replace(reader, output=output, operands=operands, map_op="add", reduce_op="", text="")
         self.body.append(total)
 
     @property
-    def end(self) -> tuple[Operand, Operand | None]:
+    def end(self) -> tuple[list[Operand], Operand | None]:
         """What is left of keys, and of the state before, at the end of a chunk."""
-        (left, whole), end, key = self.decays, Affine(constant=self.length - 1), self.in_columns(self.key)
+        (left, whole), end, keys = self.decays, Affine(constant=self.length - 1), list[Operand]()
         if whole is None:
-            return key, None
-        key, last = self.add("scaled", (key, at(left, self.row, end)), "multiply"), at(whole, self.row, end)
-        keys = [v for v in self.lanes if v in key.variables]
+            return [*map(self.in_columns, self.keys)], None
+        for key in map(self.in_columns, self.keys):
+            keys.append(self.add("scaled", (key, at(left, self.row, end)), "multiply"))
+        last = at(whole, self.row, end)
+        along = [v for v in self.lanes if any(v in key.variables for key in keys)]
         # before all chunks, as there is no time for it between one and the next
-        return key, self.early(self.add("end", (last,), along=keys)) if last.variables else last
+        return keys, self.early(self.add("end", (last,), along=along)) if last.variables else last
 
     def follow(self) -> None:
         """The state behind a chunk."""
-        key, last = self.halves.end if self.form.is_levelled else self.end
+        keys, last = self.halves.end if self.form.is_levelled else self.end
         now = self.states if last is None else self.add("kept", (self.states, last), "multiply")
-        factors = (key, self.in_columns(self.value))
-        more = self.add("added", factors, "multiply", summed=(self.column,))
+        every = zip(keys, map(self.value, self.form.terms), strict=True)
+        more = [self.add("added", factors, "multiply", summed=(self.column,)) for factors in every]
         behind = at(self.states, self.chunk, Affine(((self.chunk, 1),), 1))
-        self.body.append(Einsum(behind, (now, more), "add", place=self.scan.place))
+        self.body.append(Einsum(behind, (now, *more), "add", place=self.scan.place))
 
     def solve(self, delta: Delta) -> None:
         """What turns add that is linear in what those before them add."""
-        weight, outer = self.weighed(delta.reader)
+        weights, outer = self.weighed(delta.reader)
+        known = [*map(self.inner, weights[1:], self.form.terms[1:])]
+        outer = self.add("known", (outer, *known), "add") if known else outer
         results: dict[str, Operand] = {delta.read: outer}
         for einsum in delta.chain:
             operands = [
                 results.get(getattr(o, "tensor", "")) or self.placed(o, self.row) for o in einsum.operands
             ]
             results[einsum.name] = self.add(einsum.name, operands, einsum.map_op)
-        others = [f for f in self.form.values if f != delta.chain[-1].output]
+        others = [f for f in self.form.terms[0].values if f != delta.chain[-1].output]
         slope = [self.placed(f, self.row) for f in delta.slope] + [
             self.placed(f, self.column) for f in others
         ]
-        inverse = self.inverse(self.add("joined", (weight, *slope), "multiply"))
+        joined = self.add("joined", (weights[0], *slope), "multiply")
+        value = results[delta.chain[-1].name]
+        if not self.is_bounded:
+            # what is left may be infinite at late turns, which products would hand on to those before
+            joined, value = self.finite(joined), self.finite(value)
+        inverse = self.inverse(joined)
         # of all chunks before the first state, of which inverses need nothing
         late = {self.states.tensor}
         for step in self.body:
             late |= {e.name for e in step.body} if late & {t for e in step.body for t in e.reads} else set()
         self.ahead += [s for s in self.body if s.body[0].name not in late]
         self.body = [s for s in self.body if s.body[0].name in late]
-        value = self.in_columns(results[delta.chain[-1].name])
-        solution = self.add("solution", (inverse, value), "multiply", summed=(self.column,))
+        factors = (inverse, self.in_columns(value))
+        solution = self.add("solution", factors, "multiply", summed=(self.column,))
         self.solution = self.finite(solution)
         self.body.append(Einsum(self.written(delta.chain[-1].output), (solution,), place=self.scan.place))

@@ -4,7 +4,8 @@ With r[t] = k[t] S[t-1], u[t] = x[t] + b[t] r[t] and S[t] = a[t] S[t-1] + k[t] u
 (I - M) u = x + b z: M are the weights of the turns before, times b, and z is what is read of the state before
 the chunk. The inverse is made of those of blocks of 1, 2, 4, ... turns, X + X P X, where P is what of M joins
 two blocks. That is as stable as turn after turn, which powers of M are not. What is beyond float32 stays with
-its turn: products would hand it on to turns before, as 0 times infinity.
+its turn: products would hand it on to turns before, as 0 times infinity. Where a may be beyond -1 and 1,
+errors of rounding grow with its products over a chunk. What turns add besides, free of r, is part of z.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .live import live
 from .recurrences import with_scans
 
 # operators that are linear in one operand, if no other one of a sum or difference has what that has
-LINEAR = ("", "add", "subtract", "multiply")
+LINEAR = ("", "add", "subtract", "multiply", "negative")
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ def linear_chain(
         if own[0].indices != einsum.output.indices or {*own[0].variables} < {*einsum.variables}:
             break
         others = tuple(o for o in einsum.operands if o is not own[0])
-        sign = (Scalar(value=-1.0),) * (einsum.map_op == "subtract" and einsum.operands[1] is own[0])
+        is_turned = einsum.map_op == "subtract" and einsum.operands[1] is own[0]
+        sign = (Scalar(value=-1.0),) * (is_turned or einsum.map_op == "negative")
         slopes[einsum.name] = slopes[own[0].tensor] + sign + others * (einsum.map_op == "multiply")
         chain.append(einsum)
     read_else = {t for e in cascade.einsums if e not in chain for t in e.reads} | {*outputs}

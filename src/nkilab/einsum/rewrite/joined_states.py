@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import permutations
 
@@ -29,7 +30,7 @@ def with_joined_chunks(cascade: Cascade, partitions: int) -> Cascade:
 def with_joined_states(cascade: Cascade) -> Cascade:
     """The cascade, every Einsum of which is needed, with states of chunks joined where they can be."""
     forms = sorted(forms_of(cascade), key=lambda f: -len(f.scan.output.variables))
-    pairs = permutations((f for f in forms if len(f.readers) == 1), 2)
+    pairs = permutations((f for f in forms if len(f.readers) == len(f.terms) == 1), 2)
     named = ((one, more, _names(one, more)) for one, more in pairs if one.is_matrix)
     for one, more, names in (pair for pair in named if pair[2]):
         if others := _others(cascade, one.gone + more.gone):
@@ -56,7 +57,7 @@ def _others(cascade: Cascade, gone: Sequence[Einsum]) -> tuple[list[Step], list[
 def _shared(form: Form) -> list[list[Operand]]:
     """What states have in common: decays, keys, and what their reader multiplies them with."""
     queries = [o for o in form.readers[0].operands if o not in [e.output for e in form.gone]]
-    return [[form.scan.operands[0]], *(sorted(own, key=str) for own in (form.keys, queries))]
+    return [[form.scan.operands[0]], *(sorted(own, key=str) for own in (form.terms[0].keys, queries))]
 
 
 def _columns(form: Form) -> list[str]:
@@ -148,14 +149,17 @@ class _Join:
         """What computes one state, and what is read of both."""
         one, more = self.forms
         (decay,), keys, queries = _shared(one)
-        values = Counter(one.values), Counter(map(self.named, more.values))
+        values = Counter(one.terms[0].values), Counter(map(self.named, more.terms[0].values))
         both = values[0] & values[1]
         apart = self.beside("values", *([*(own - both).elements()] for own in values))
         added = self.put("added", self.ranks, (*keys, *both.elements(), apart), "multiply")
         first, own = (f.scan.operands[2] for f in self.forms)
         if first != own or not isinstance(first, Scalar):
             first = self.beside("first", [first], [self.named(own)])
-        state = read = self.put("state", self.ranks, (decay, added, first), recurrence=one.scan.recurrence)
+        assert one.scan.recurrence is not None
+        # of what is taken away, values have the sign
+        scan = replace(one.scan.recurrence, op1="add")
+        state = read = self.put("state", self.ranks, (decay, added, first), recurrence=scan)
         if not _reads_own(one):
             before = Recurrence(one.turn, "before")
             read = self.put("before", self.ranks, (state, first), recurrence=before)

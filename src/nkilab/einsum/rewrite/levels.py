@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from ..language.ast import Einsum
 from ..language.indices import Access, Affine, Operand, Scalar, plain
-from .decays import is_decay
 from .in_chunks import at
 
 if TYPE_CHECKING:
@@ -61,29 +60,30 @@ class Levels:
         return [at(stack, sizes, plain([chunks.level])[0]), levels[-1]]
 
     @cached_property
-    def keys(self) -> list[Access]:
-        """Keys of all levels, and at the end of the chunk."""
-        return self.scaled("keys", self.chunks.key, 0)
+    def keys(self) -> list[list[Access]]:
+        """Keys of all levels, and at the end of the chunk, term by term."""
+        return [self.scaled("keys", key, 0) for key in self.chunks.keys]
 
-    def weighed(self, reader: Einsum, query: Operand, is_own: bool) -> tuple[Access, Access]:
+    def weighed(self, reader: Einsum, query: Operand, is_own: bool) -> tuple[list[Access], Access]:
         """What a reader has of each turn of a chunk at each level, and of the state before it."""
         chunks, add, more = self.chunks, self.chunks.add, list[Operand]()
         if is_own:
-            own = add("own", (query, chunks.key), "multiply", summed=reader.reduced)
-            more.append(add("own", (own, chunks.value), "multiply"))
+            for key, term in zip(chunks.keys, chunks.form.terms, strict=True):
+                own = add("own", (query, key), "multiply", summed=reader.reduced)
+                value = at(chunks.value(term), chunks.column, *plain([chunks.row]))
+                more.append(add("own", (own, value), "multiply"))
             query = add("decayed", (query, chunks.decay), "multiply")
         queries, whole = self.scaled("queries", query, 1)
-        score = add("scores", (queries, chunks.in_columns(self.keys[0])), "multiply", summed=reader.reduced)
         # of decays that may grow, what is left may be infinite where turns do not meet
-        is_bounded = is_decay(chunks.scan.operands[0], chunks.source)
-        factors, of = (
-            ((score, chunks.joins), "multiply") if is_bounded else ((chunks.joins, score, Scalar()), "where")
-        )
-        weight = add("weights", factors, of)
+        weights = list[Access]()
+        for keys, _ in self.keys:
+            score = add("scores", (queries, chunks.in_columns(keys)), "multiply", summed=reader.reduced)
+            chosen = ((score, chunks.joins), "multiply"), ((chunks.joins, score, Scalar()), "where")
+            weights.append(add("weights", *chosen[not chunks.is_bounded]))
         outer = add("outer", (whole, chunks.states), "multiply", summed=reader.reduced)
-        return weight, add("sum", (outer, *more), "add") if more else outer
+        return weights, add("sum", (outer, *more), "add") if more else outer
 
     @property
-    def end(self) -> tuple[Operand, Operand]:
+    def end(self) -> tuple[list[Operand], Operand]:
         """What is left of keys, and of the state before, at the end of a chunk."""
-        return self.chunks.in_columns(self.keys[1]), at(*self.blocks[-1], Affine())
+        return [self.chunks.in_columns(last) for _, last in self.keys], at(*self.blocks[-1], Affine())
