@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,8 @@ from nkilab import einsum
 from nkilab.einsum.reference import evaluate
 from nkilab.einsum.rewrite.batch_order import with_collected_results
 from nkilab.einsum.rewrite.factor_matrices import with_factor_matrices
+from nkilab.einsum.rewrite.flattened import with_flat_products
 from nkilab.einsum.rewrite.packed import with_packed_products
-from nkilab.einsum.rewrite.views import with_matrices
 from tests.einsum.test_views import cascade_of, whole_numbers
 
 pytestmark = pytest.mark.corpus
@@ -150,15 +152,46 @@ def test_operands_and_results_of_products_are_matrices() -> None:
         ["Z[i, m, j, n] = A[i, k, j, l] . B[m, l, n, k] ;; M mul V add"], I=3, J=4, K=5, L=6, M=7, N=8,
     )  # fmt: skip
     # B is the larger operand: its order of l and k holds for both
-    assert [str(e) for e in with_matrices(cascade, 128).einsums] == [
-        "A_batches[i, j, l, k] = A[i, k, j, l]",
-        "A_batches_rows[4*i + j, 5*l + k] = A_batches[i, j, l, k]",
-        "B_batches[m, n, l, k] = B[m, l, n, k]",
-        "B_batches_rows[8*m + n, 5*l + k] = B_batches[m, n, l, k]",
-        "Z_batches[ij, mn] = A_batches_rows[ij, lk] . B_batches_rows[mn, lk] ;; M multiply V add",
-        "Z_batches_rows[i, j, m, n] = Z_batches[4*i + j, 8*m + n]",
-        "Z[i, m, j, n] = Z_batches_rows[i, j, m, n]",
+    assert [str(e) for e in with_flat_products(cascade, 128).einsums] == [
+        "A_order[i, j, l, k] = A[i, k, j, l]",
+        "A_order_matrix[4*i + j, 5*l + k] = A_order[i, j, l, k]",
+        "B_order[m, n, l, k] = B[m, l, n, k]",
+        "B_order_matrix[8*m + n, 5*l + k] = B_order[m, n, l, k]",
+        "Z_matrix[ij, mn] = A_order_matrix[ij, lk] . B_order_matrix[mn, lk] ;; M multiply V add",
+        "Z_axes[i, j, m, n] = Z_matrix[4*i + j, 8*m + n]",
+        "Z[i, m, j, n] = Z_axes[i, j, m, n]",
     ]
+
+
+def test_what_lies_between_products_goes_from_one_order_into_the_other_in_long_rows() -> None:
+    cascade = cascade_of(
+        {"X": "B P Q", "G": "P U I", "W": "Q U J", "A": "B Q U I", "Z": "B I J"},
+        ["A[b, q, u, i] = X[b, p, q] . G[p, u, i] ;; M mul V add",
+         "Z[b, i, j] = A[b, q, u, i] . W[q, u, j] ;; M mul V add"], B=64, P=3, Q=4, U=5, I=2, J=6,
+    )  # fmt: skip
+    # both products keep b, the longest, and i; q and u end with the second
+    steps = [str(e) for e in with_flat_products(cascade, 128).einsums]
+    assert "A_matrix[ui, qb] = X_order_matrix[p, qb] . G_matrix[p, ui] ;; M multiply V add" in steps
+    assert "A_axes_order[q, u, i, b] = A_axes[u, i, q, b]" in steps
+    assert "Z_matrix[ib, j] = A_axes_order_matrix[qu, ib] . W_matrix[qu, j] ;; M multiply V add" in steps
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_chain_of_products_over_small_ranks_fills_partitions_and_columns(dtype: str) -> None:
+    spec = """
+    A[b, q, r, u, i] = X[b, p, q, r] * F[p, i, u]
+    C[b, r, v, i, j] = A[b, q, r, u, i] * G[u, q, j, v]
+    Y[b, i, j, k] = relu(sum(C[b, r, v, i, j] * H[v, r, k], v, r))
+    """
+    shapes = {"X": (160, 2, 4, 3), "F": (2, 8, 5), "G": (5, 4, 8, 7), "H": (7, 3, 8)}
+    kernel = einsum.compile(spec, shapes=shapes, dtypes=dtype)
+    assert any(c.startswith("products of matrices") for c in kernel.changes)
+    # what TensorE alone reads behind copies and views has its type in HBM
+    assert re.search(rf"c_matrix_scratch = .*dtype=nl.{dtype}, buffer=nl.private_hbm", kernel.source)
+    x, f, g, h = (whole_numbers(*shape) / 8 for shape in shapes.values())
+    expected = np.maximum(np.einsum("bpqr,piu,uqjv,vrk->bijk", x, f, g, h, optimize=True), 0)
+    limit = np.abs(expected).max() * {"float32": 1e-6, "bfloat16": 2.0**-6}[dtype]
+    np.testing.assert_allclose(np.asarray(kernel(X=x, F=f, G=g, H=h), np.float32), expected, atol=limit)
 
 
 def test_a_few_elements_between_those_of_the_other_operand_are_collected() -> None:

@@ -317,10 +317,11 @@ class Homes:
         return cost
 
     def readers(self, tensor: str) -> Iterator[Einsum]:
-        """The Einsums that read a tensor, or a view of it."""
-        cascade = self.ctx.cascade
+        """The Einsums that read a tensor, a view of it, or a copy in another order."""
+        cascade, kinds = self.ctx.cascade, {t: d.kind for t, d in self.ctx.cascade.derived.items()}
         for einsum in (e for e in cascade.einsums if tensor in e.reads):
-            yield from self.readers(einsum.name) if einsum.name in cascade.views else (einsum,)
+            is_same = kinds.get(einsum.name) in (Kind.VIEW, Kind.OVERLAP, Kind.TRANSPOSED)
+            yield from self.readers(einsum.name) if is_same else (einsum,)
 
     def narrow(self, einsum: Einsum, group: Group) -> str:
         """The type in which TensorE alone reads a result, sums apart; "" if others read it too."""

@@ -22,6 +22,7 @@ from ..rewrite.decays import is_decay
 from ..rewrite.factor_matrices import with_factor_matrices
 from ..rewrite.few_rows import with_full_lanes
 from ..rewrite.filters import with_sums_over_filters
+from ..rewrite.flattened import with_flat_products
 from ..rewrite.gathered import with_chosen_operands, with_one_index
 from ..rewrite.joined_states import with_joined_chunks
 from ..rewrite.live import live
@@ -36,7 +37,6 @@ from ..rewrite.splits import with_chosen_columns, with_columns, with_split_ranks
 from ..rewrite.substitution import with_substitutions
 from ..rewrite.turns_in_parts import are_linear, with_turns_in_parts
 from ..rewrite.views import (
-    with_matrices,
     with_matrices_before_products,
     with_matrices_between,
     with_views,
@@ -125,7 +125,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "results of windows with their rows last": lambda cascade, _: with_windows_last(cascade),
     "numbers of rows on diagonals of matrices": with_factor_matrices,
     "what products read in parts as matrices": with_matrices_before_products,
-    "products of matrices": with_matrices,
+    "products of matrices": with_flat_products,
     "products between products as matrices": with_matrices_between,
     "ranks that windows keep apart as one behind them": with_views,
     "lanes of a block in columns": with_columns,
@@ -133,7 +133,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "small operands of large products first": lambda cascade, _: with_small_parts(cascade),
 }
 # those of products of two tensors
-OF_PAIRS = (with_matrices, with_matrices_between)
+OF_PAIRS = (with_flat_products, with_matrices_between)
 # those that are made unless the timing model has them slower
 MADE = (
     "small operands of large products first",

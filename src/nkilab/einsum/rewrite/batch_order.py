@@ -113,35 +113,6 @@ def with_choices_last(cascade: Cascade, partitions: int) -> Cascade:
     return with_chosen_columns(with_orders(cascade, orders), partitions) if orders else cascade
 
 
-def with_matrix_orders(cascade: Cascade) -> Cascade:
-    """The cascade whose products read operands, and write results, in an order in which ranks can be joined.
-
-    Of `Z[a, i, j, b] = A[a, k, i, c] . B[k, c, j, b]` A lies as `A'[a, i, k, c]`: a product of two matrices.
-    """
-    every = [
-        {a.tensor: [i.plain for i in a.indices] for a in e.every_access} for e in cascade.einsums if is_sum(e)
-    ]
-    plain = [axes for axes in every if all(all(own) and len({*own}) == len(own) for own in axes.values())]
-    free = [(t, axes) for axes in reversed(plain) for t in axes.keys() - bound_tensors(cascade)]
-    orders = {t: _as_matrix(t, axes, cascade) for t, axes in free}
-    changed = {t: orders[t] for t in cascade.tensors if t in orders and [*orders[t]] != sorted(orders[t])}
-    return with_orders(cascade, changed)
-
-
-def _as_matrix(tensor: str, axes: Mapping[str, Sequence[str]], cascade: Cascade) -> tuple[int, ...]:
-    """The order of a tensor's axes with those together that the same tensors of a product have.
-
-    The last stay last; each lie as the largest of these tensors has them.
-    """
-    names = axes[tensor]
-    holders = {v: tuple(t for t, own in axes.items() if v in own) for v in names}
-    largest = {v: max(holders[v], key=lambda t: prod(cascade.shape(t))) for v in names}
-    first = {v: min(n for n, w in enumerate(names) if holders[w] == holders[v]) for v in names}
-    is_last = {v: holders[v] == holders[names[-1]] for v in names}
-    order = sorted(names, key=lambda v: (is_last[v], first[v], axes[largest[v]].index(v)))
-    return tuple(names.index(v) for v in order)
-
-
 def with_orders(cascade: Cascade, orders: Mapping[str, Sequence[int]]) -> Cascade:
     """The cascade with tensors in other orders, inputs and outputs by way of copies."""
     added = Additions(cascade)

@@ -18,7 +18,7 @@ from operator import mul
 
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine, plain
-from .batch_order import is_sum, with_matrix_orders, with_orders
+from .batch_order import is_sum, with_orders
 from .ranks import with_joined_ranks
 
 
@@ -50,14 +50,6 @@ def with_matrices_between(cascade: Cascade, partitions: int) -> Cascade:
     for tensor in dict.fromkeys(e.name for e in cascade.einsums if e.name in orders):
         joined = viewing(joined, partitions, {tensor})
     return cascade if joined is other_order else joined
-
-
-def with_matrices(cascade: Cascade, partitions: int) -> Cascade:
-    """The cascade whose products have copies of operands and results as matrices, their ranks joined."""
-    ordered = with_matrix_orders(cascade)
-    copies = {*ordered.tensors} - {*cascade.tensors}
-    results = {t for t in copies if ordered.derived[t].origin in cascade.outputs}
-    return viewing(ordered, partitions, copies, results) if copies else cascade
 
 
 def _as_read(einsum: Einsum, access: Access, other: Access, orders: Mapping[str, Sequence[int]]) -> list[int]:
