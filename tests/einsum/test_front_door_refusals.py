@@ -339,8 +339,8 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
     "an extent of an axis that parts of an index reach": (
         "Z[h, j] = Q[h, e] * K[h // 4, j, e]",
         {"sizes": {"H": 8, "J": 4, "E": 2, "G": 2}},
-        "size of G is given; the ranks are H, E, K_0, J\n  hint: leave G out; the index, or "
-        "shapes={'K': (2, 4, 2)}, tells K_0, which no variable indexes alone",
+        "size of G is given; the ranks are H, E, K_0, J\n  hint: leave G out; no variable indexes K_0 alone: "
+        "its index tells it, or shapes={'K': (K_0, J, E)}",
     ),
     "turns in turns that leave a state to each other": (
         "S[0, 0] = 0\nS[t, p+1] = 2 * S[t, p] + X[t, p]\nS[t+1, 0] = S[t, P]",

@@ -198,25 +198,17 @@ def _with_extents(
         rank = name if name in known else name.upper()
         if rank not in known:
             ranks = f"the ranks are {', '.join(known)}" if known else "there are no ranks"
-            hint = _of_unnamed(name, cascade, sizes)
-            hint = close_to(name, known) or hint if known else ""
+            axes = ((t, r) for t in cascade.tensors.values() for r in t.ranks if r.startswith(f"{t.name}_"))
+            tensor, unnamed = next(axes, (None, ""))
+            given = f"shapes={{{tensor.name!r}: ({', '.join(tensor.ranks)})}}" if tensor else ""
+            told = f"leave {name} out; no variable indexes {unnamed} alone: its index tells it, or {given}"
+            hint = close_to(name, known) or told * bool(tensor)
             raise UsageError(f"size of {name} is given; {ranks}", hint=hint)
         if rank in own:
             raise UsageError(f"two sizes of {rank} are given", hint=f"leave {rank.lower()} or {rank} out")
         own[rank] = size
     complete = with_longer_inputs(merged_sizes(cascade, own), shapes)
     return replace(complete, sizes=sizes_of_arrays(complete, shapes))
-
-
-def _of_unnamed(name: str, cascade: Cascade, sizes: Mapping[str, int]) -> str:
-    """A hint on the extent of no rank, where axes have no name that a size could be given by."""
-    unnamed = [(t, r) for t in cascade.tensors.values() for r in t.ranks if r.startswith(f"{t.name}_")]
-    if not unnamed:
-        return ""
-    (tensor, first), axes = unnamed[0], " and ".join(rank for _, rank in unnamed)
-    shape = (str({**sizes, first: sizes[name]}.get(r, r)) for r in tensor.ranks)
-    given = f"shapes={{{tensor.name!r}: ({', '.join(shape)})}}"
-    return f"leave {name} out; the index, or {given}, tells {axes}, which no variable indexes alone"
 
 
 def _need_types(spec: Spec, dtypes: Mapping[str, Any] | str | None, known: Sequence[str]) -> None:

@@ -11,12 +11,12 @@ reference reads them as rounded to their types. Numbers are rounded to float32. 
                underflows there: that of an input or an output, where all inputs are narrower than float32;
                one of a single byte only if it is its own
 
-with u = 2^-24, what float32 loses; 2^-20 for functions of ScalarE, 2^-19 for those of angles of any size.
-Summing n terms in any order loses at most n u of the sum of magnitudes, more than 8 sqrt(n) u with a
-probability below 2 exp(-32) where roundings are independent of one another (Higham and Mary, "A new approach
-to probabilistic rounding error analysis", 2019): g(n) = min(n, 8 sqrt(n)). A kernel may compute in another
-order than the cascade is written in: the bounds of outputs are doubled. A value that may be beyond float32
-has no bound, nor has what is computed of it.
+with u = 2^-24, what float32 loses; 2^-20 for functions of ScalarE; 2^-19, and 2^-48 of the angle, for those
+of angles of any size. Summing n terms in any order loses at most n u of the sum of magnitudes, more than
+8 sqrt(n) u with a probability below 2 exp(-32) where roundings are independent of one another (Higham and
+Mary, "A new approach to probabilistic rounding error analysis", 2019): g(n) = min(n, 8 sqrt(n)). A kernel may
+compute in another order than the cascade is written in: the bounds of outputs are doubled. A value that may
+be beyond float32 has no bound, nor has what is computed of it.
 """
 
 from __future__ import annotations
@@ -36,11 +36,9 @@ from .language.extents import runs_of
 from .language.operators import OPERATORS, Operator, taken_apart
 from .reference import MOST_AT_ONCE, Evaluator
 
-FLOAT32_UNIT, FUNCTION_UNIT = 2.0**-24, 2.0**-20
+FLOAT32_UNIT, FUNCTION_UNIT, ANGLE_UNIT = 2.0**-24, 2.0**-20, 2.0**-48
 # numbers of all inputs, at least, beside each that is a scale in float32
 SCALED = 16
-# what is lost of an angle that whole turns are taken off, besides roundings of what is left
-ANGLE_UNIT = 2.0**-48
 ORDER_FACTOR = 2.0
 # standard deviations of a random walk of roundings
 DEVIATIONS = 8.0
@@ -78,10 +76,9 @@ def is_narrow(cascade: Cascade, dtypes: Mapping[str, str]) -> bool:
 
     Whole numbers do not count, nor do a few numbers in float32, by which the others are scaled.
     """
-    read = {t for e in cascade.einsums for t in e.reads}
-    sizes = {t: prod(cascade.shape(t)) for t in cascade.inputs if t in read}
-    floats = {t: size for t, size in sizes.items() if rounding(dtypes.get(t, "float32"))}
-    wide = sum(size for t, size in floats.items() if rounding(dtypes.get(t, "float32")) <= FLOAT32_UNIT)
+    read = {t: dtypes.get(t, "float32") for e in cascade.einsums for t in e.reads if t in cascade.inputs}
+    floats = {t: prod(cascade.shape(t)) for t, dtype in read.items() if rounding(dtype)}
+    wide = sum(size for t, size in floats.items() if rounding(read[t]) <= FLOAT32_UNIT)
     return wide < sum(floats.values()) >= wide * SCALED
 
 
@@ -277,9 +274,7 @@ def applied(op: Operator, pairs: Sequence[Pair]) -> Pair:
         ((angle, error),) = pairs
         return op.function(angle), np.minimum(error + 2 * FUNCTION_UNIT + ANGLE_UNIT * np.abs(angle), 2.0)
     if op.steps:
-        return taken_apart(
-            op, pairs, lambda name, own: applied(OPERATORS[name], own), lambda x: (np.float64(x), 0.0)
-        )
+        return taken_apart(op, pairs, lambda n, own: applied(OPERATORS[n], own), lambda x: (np.float64(x), 0))
     if not op.arity and len(pairs) > 1:
         total = pairs[0]
         for pair in pairs[1:]:

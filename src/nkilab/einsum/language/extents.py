@@ -90,7 +90,7 @@ def _with_numbers(cascade: Cascade) -> Cascade:
     known: dict[str, Scalar] = {}
     steps: list[Step] = []
     for step in cascade.steps:
-        step = step.with_body([_counted(einsum, known, cascade.sizes) for einsum in step.body])
+        step = step.with_body([_counted(einsum, known, cascade) for einsum in step.body])
         if isinstance(step, Einsum) and step.name not in cascade.outputs and _is_number(step):
             known[step.name] = Scalar(value=OPERATORS[step.map_op].on(*(o.value for o in step.operands)))  # type: ignore[union-attr]
         else:
@@ -99,12 +99,14 @@ def _with_numbers(cascade: Cascade) -> Cascade:
     return replace(cascade, tensors=tensors, steps=tuple(steps))
 
 
-def _counted(einsum: Einsum, known: Mapping[str, Scalar], sizes: Mapping[str, int]) -> Einsum:
+def _counted(einsum: Einsum, known: Mapping[str, Scalar], cascade: Cascade) -> Einsum:
     """An Einsum with numbers for extents and for what is known; by a number it multiplies."""
 
     def number(operand: Operand) -> Operand:
-        if isinstance(operand, Position) and not (at := operand.index.at(sizes)).terms:
+        if isinstance(operand, Position) and not (at := operand.index.at(cascade.sizes)).terms:
             return Scalar(value=at.constant)
+        if isinstance(operand, Scalar) and operand.name in cascade.sizes.keys() - cascade.scalars.keys():
+            return Scalar(value=cascade.sizes[operand.name])
         return known.get(operand.tensor, operand) if isinstance(operand, Access) else operand
 
     *others, last = map(number, einsum.operands)
@@ -152,19 +154,14 @@ def sizes_of_arrays(cascade: Cascade, shapes: Mapping[str, tuple[int, ...]]) -> 
 
 
 def with_longer_inputs(cascade: Cascade, shapes: Mapping[str, tuple[int, ...]]) -> Cascade:
-    """A cascade whose inputs, where no specification declares them, are as long as shapes say.
-
-    An axis longer than the extent that is given for its rank, and that another shape confirms, is read in
-    part: its rank is one of its own.
-    """
-    tensors, given = dict(cascade.tensors), cascade.sizes
-    confirmed = {rank for _, rank, size in _axes(cascade, shapes) if given.get(rank) == size}
-    for name, rank, size in _axes(cascade, shapes):
-        tensor = tensors[name]
-        is_longer = rank in confirmed and size > given[rank]
-        if is_longer and name in cascade.inputs and not tensor.place.line:
-            ranks = (f"{name}_{n}" if own == rank else own for n, own in enumerate(tensor.ranks))
-            tensors[name] = replace(tensor, ranks=tuple(ranks))
+    """A cascade that reads a part of undeclared inputs that are longer than other shapes and sizes say."""
+    tensors, axes = dict(cascade.tensors), [*_axes(cascade, shapes)]
+    known = {rank: size for _, rank, size in axes if cascade.sizes.get(rank) == size}
+    for name, rank, size in axes:
+        own = tensors[name]
+        if size > known.get(rank, size) and name in cascade.inputs and not own.place.line:
+            ranks = (f"{name}_{n}" if r == rank else r for n, r in enumerate(own.ranks))
+            tensors[name] = replace(own, ranks=tuple(ranks))
     return replace(cascade, tensors=tensors)
 
 

@@ -362,25 +362,19 @@ class FormulaReader(Reader):
         """A value reduced over variables; if over none, over what the output lacks of their parts."""
         absent = next((v for v in over if v not in value.variables), "")
         own = value if isinstance(value, Term) and not value.reduce_op else Term("", (value,), at=at)
-        is_of_parts = not over and self.is_of_parts(value)
+        names = (n for i in self.output.indices for n, _ in getattr(i, "terms", ()) if isinstance(n, Digit))
+        is_of_parts = not over and any(n.variable in value.variables for n in names)
         is_whole = self.text[:at].rstrip().endswith("=") and self.peek().kind == "end"
         if is_of_parts and is_whole and REDUCING.get(name) in OPERATORS:
             return replace(own, reduce_op=REDUCING[name])
         if absent or not over:
             inner = value.variables[-1] if value.variables else "n"
-            problem = (
-                f"what {name} reduces has no {absent}" if absent else f"{name} needs what it reduces over"
-            )
-            line = f"sum(...) on a line of its own: T[{str(self.output).partition('[')[2]} = sum(...)"
-            raise self.fail(problem, f"write {line if is_of_parts else f'{name}(..., {inner})'}", at)
+            told = f"what {name} reduces has no {absent}" if absent else f"{name} needs what it reduces over"
+            hint = "write sum(...) on a line of its own" if is_of_parts else f"write {name}(..., {inner})"
+            raise self.fail(told, hint, at)
         if name in COMPOSED:
             return self.composed(COMPOSED[name], {"x": value}, at, over)
         return replace(own, reduce_op=REDUCING[name], over=tuple(over))
-
-    def is_of_parts(self, value: Part) -> bool:
-        """Whether the output has parts of variables of a value."""
-        names = (n for i in self.output.indices if isinstance(i, Affine) for n, _ in i.terms)
-        return any(isinstance(n, Digit) and n.variable in value.variables for n in names)
 
 
 class Formula:

@@ -31,9 +31,9 @@ class Operator:
     activation: str = ""  # function of ScalarE that computes it; "" if none does
     is_truth: bool = False  # whether it gives 1 or 0
     infix: str = ""  # how Python writes it between numbers; "" for a function
-    # what it is made of where no engine has it: (operator, operands), each an operand's position from 0, the
-    # step before as -1, the one before that as -2, or a number as a float
-    steps: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    # what it is made of where no engine has it: (operator, operands), each the place of one, a number as a
+    # float, or -1 for the step before and -2 for the one before that
+    steps: tuple[tuple[str, tuple[int | float, ...]], ...] = ()
     is_angular: bool = False  # whether its steps take whole turns off an angle
 
     def on(self, *numbers: float) -> float:
@@ -43,16 +43,10 @@ class Operator:
 
 
 def taken_apart(op: Operator, operands: Sequence[T], made: Callable[..., T], number: Callable[..., T]) -> T:
-    """What the last step of an operator makes of operands.
-
-    Args:
-        made: what an operator, by its name, makes of operands.
-        number: what a number is.
-    """
+    """What the last step of an operator makes of operands, by what operators and numbers make."""
     results = list[T]()
     for name, places in op.steps:
-        taken = (p if isinstance(p, float) else int(p) for p in places)
-        each = (number(p) if isinstance(p, float) else operands[p] if p >= 0 else results[p] for p in taken)
+        each = (number(p) if isinstance(p, float) else (operands if p >= 0 else results)[p] for p in places)
         results.append(made(name, [*each]))
     return results[-1]
 

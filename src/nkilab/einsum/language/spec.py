@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import NkilabError, SpecError, nearest
 from ...tiles.dtypes import as_dtype
-from .ast import Cascade, Einsum, Iterate, Operand, Position, Recurrence, Scalar, Step, Tensor, affine
+from .ast import Cascade, Einsum, Iterate, Recurrence, Step, Tensor
 from .formulas import NAME, read_expression
 from .nodes import Node, read_nodes, shown
 from .sources import Source
@@ -207,7 +207,6 @@ def declare_parts(einsums: Sequence[Einsum], tensors: dict[str, Tensor], parts: 
 
 def _checked(cascade: Cascade, outputs: Node | None, node: Node) -> Cascade:
     """The cascade with its outputs, after its names are found to be declared and used with their ranks."""
-    cascade = _with_extents(cascade)
     for einsum in cascade.einsums:
         check_einsum(einsum, cascade)
     names = outputs.words() if outputs else (cascade.einsums[-1].name,)
@@ -215,22 +214,6 @@ def _checked(cascade: Cascade, outputs: Node | None, node: Node) -> Cascade:
     for problem, hint in _unwritten(complete):
         raise (outputs or node).fail(problem, hint)
     return complete
-
-
-def _with_extents(cascade: Cascade) -> Cascade:
-    """A cascade that has the extent of a rank where a name of one is no scalar that has a value."""
-    ranks = {rank for tensor in cascade.tensors.values() for rank in tensor.ranks}
-    ranks |= {v.upper() for e in cascade.einsums for v in e.variables}
-
-    def named(operand: Operand) -> Operand:
-        name = operand.name if isinstance(operand, Scalar) else ""
-        is_extent = name in ranks and name not in cascade.scalars
-        return Position(affine([(name, 1)])) if is_extent else operand
-
-    steps = (
-        s.with_body(replace(e, operands=(*map(named, e.operands),)) for e in s.body) for s in cascade.steps
-    )
-    return replace(cascade, steps=tuple(steps))
 
 
 def _unwritten(cascade: Cascade) -> Iterator[tuple[str, str]]:
@@ -268,9 +251,10 @@ def check_einsum(einsum: Einsum, cascade: Cascade) -> None:
         told = f"{einsum.name} is written before, and a sum by index begins at zero"
         hint = f"sum into a tensor of its own, and add it: T[...] = {einsum.name}[...] + U[...]"
         raise einsum.located(SpecError(told, hint=hint))
+    extents = {rank for tensor in cascade.tensors.values() for rank in tensor.ranks}
     for operand in einsum.operands:
         name = getattr(operand, "name", "")
-        if name and name not in cascade.scalars:
+        if name and name not in {*cascade.scalars, *extents}:
             hint = (
                 f"write a number in its place, add {name}: VALUE under einsum.scalars, or in Python "
                 f"scalars={{{name!r}: VALUE}}"
@@ -419,7 +403,6 @@ def spec_of_cascade(cascade: Cascade) -> Spec:
     Raises:
         SpecError: if its names are not declared.
     """
-    cascade = _with_extents(cascade)
     for einsum in cascade.einsums:
         check_einsum(einsum, cascade)
     for problem, hint in _unwritten(cascade):

@@ -69,8 +69,7 @@ class Nest:
         """Tiles of what some Einsum reduces, and what is done with their sums."""
         sums = self.begun_sums() if self.is_late else []
         with self.result_loops():
-            is_along = not self.is_late and self.scans.variable in self.reduced
-            along = self.begun_sums() if is_along else []
+            along = self.begun_sums() if not self.is_late and self.scans.variable in self.reduced else []
             for _ in self.scans.pieces():
                 self.piece(sums or along)
             self.finish(along)

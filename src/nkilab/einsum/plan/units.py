@@ -128,10 +128,7 @@ class Units:
         return joins(unit, einsum, turns.pop() if len(turns) == 1 else "")
 
     def has_lanes(self, einsums: Sequence[Einsum]) -> bool:
-        """Whether sums leave a variable that scans beside them have on the partitions; choices have none.
-
-        What is gathered beside a scan must come with the same variable on the partitions.
-        """
+        """Whether sums and gathers leave a variable that scans beside them have on the partitions."""
         if any(e.is_choice for e in einsums) and any(e.reduced for e in einsums):
             return False
         along = {v for e in einsums for v in e.along}

@@ -66,8 +66,8 @@ def _with_scans(cascade: Cascade, block: Iterate, inner: Einsum, taken_apart: Ta
     turn, other_turn = block.variable, inner.turning
     problem = f"turns of {turn} run along {other_turn} too, and are no scan, because {reasons[0]}"
     hint = f"iterate over {turn} + {other_turn} as one variable: values of one sum need no other"
-    is_table = all({turn, e.turning} <= {*e.output.variables, ""} for e in block.body)
-    hint = hint if is_table else UNROLLED.format(other_turn)
+    if any({turn, e.turning} - {*e.output.variables, ""} for e in block.body):
+        hint = UNROLLED.format(other_turn)
     raise inner.located(UnsupportedError(problem, hint=hint), inner.output) from None
 
 
