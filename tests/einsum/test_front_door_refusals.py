@@ -340,7 +340,7 @@ REFUSED: dict[str, tuple[str, dict[str, object], str]] = {
         "Z[h, j] = Q[h, e] * K[h // 4, j, e]",
         {"sizes": {"H": 8, "J": 4, "E": 2, "G": 2}},
         "size of G is given; the ranks are H, E, K_0, J\n  hint: leave G out; no variable indexes K_0 alone: "
-        "its index tells it, or shapes={'K': (K_0, J, E)}",
+        "its index tells it, or shapes={'K': [K_0, J, E]}",
     ),
     "turns in turns that leave a state to each other": (
         "S[0, 0] = 0\nS[t, p+1] = 2 * S[t, p] + X[t, p]\nS[t+1, 0] = S[t, P]",

@@ -200,9 +200,9 @@ def _with_extents(
             ranks = f"the ranks are {', '.join(known)}" if known else "there are no ranks"
             axes = ((t, r) for t in cascade.tensors.values() for r in t.ranks if r.startswith(f"{t.name}_"))
             tensor, unnamed = next(axes, (None, ""))
-            given = f"shapes={{{tensor.name!r}: ({', '.join(tensor.ranks)})}}" if tensor else ""
-            told = f"leave {name} out; no variable indexes {unnamed} alone: its index tells it, or {given}"
-            hint = close_to(name, known) or told * bool(tensor)
+            shape = f"shapes={{{tensor.name!r}: [{', '.join(tensor.ranks)}]}}" if tensor else ""
+            hint = f"leave {name} out; no variable indexes {unnamed} alone: its index tells it, or {shape}"
+            hint = close_to(name, known) or hint * bool(tensor)
             raise UsageError(f"size of {name} is given; {ranks}", hint=hint)
         if rank in own:
             raise UsageError(f"two sizes of {rank} are given", hint=f"leave {rank.lower()} or {rank} out")

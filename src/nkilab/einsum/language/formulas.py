@@ -369,9 +369,9 @@ class FormulaReader(Reader):
             return replace(own, reduce_op=REDUCING[name])
         if absent or not over:
             inner = value.variables[-1] if value.variables else "n"
-            told = f"what {name} reduces has no {absent}" if absent else f"{name} needs what it reduces over"
+            lack = f"what {name} reduces has no {absent}" if absent else f"{name} needs what it reduces over"
             hint = "write sum(...) on a line of its own" if is_of_parts else f"write {name}(..., {inner})"
-            raise self.fail(told, hint, at)
+            raise self.fail(lack, hint, at)
         if name in COMPOSED:
             return self.composed(COMPOSED[name], {"x": value}, at, over)
         return replace(own, reduce_op=REDUCING[name], over=tuple(over))
