@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from ..language.ast import Einsum
@@ -178,14 +179,21 @@ def _columns(result: Want) -> Span:
 
 
 def _blocks(ctx: Context, result: Want, source: View) -> Iterator[tuple[View, list[At | Cut], Span]]:
-    """Tiles of at most 128 columns, each with its place in the tensor and the columns that it covers."""
-    columns, free = _columns(result), result.free
-    total = columns.most if columns.most <= ctx.lanes else columns.count.value
-    assert total is not None, "ragged columns are cut to 128 before they are transposed"
-    for start in range(0, total, ctx.lanes):
-        block = columns if total <= ctx.lanes else whole(min(ctx.lanes, total - start), columns.start + start)
-        spans = {**result.spans, free: block} if free else result.spans
-        yield columns_of(source, expr(start), block.count), positions(result.access, spans), block
+    """Tiles of at most 128 columns, each with its place in the tensor and the columns that it covers.
+
+    A loop goes through them where only loops around know how many columns there are.
+    """
+    columns, lanes = _columns(result), ctx.lanes
+    total = columns.most if columns.most <= lanes else columns.count.value
+    with ExitStack() as stack:
+        if total is None:
+            tiles = [stack.enter_context(ctx.build.tiles("r", columns, lanes))]
+        else:
+            tiles = [whole(min(lanes, total - start), start) for start in range(0, total, lanes)]
+        for local in tiles:
+            block = columns if total is not None and total <= lanes else columns.tile(local)
+            spans = {**result.spans, result.free: block} if result.free else result.spans
+            yield columns_of(source, local.start, block.count), positions(result.access, spans), block
 
 
 def _stored(ctx: Context, result: Want, view: View, hbm: Storage) -> None:

@@ -213,9 +213,7 @@ class Filling:
             place = self.place
             turn(ctx, fetch(ctx, self.want(free, self.part)), place, self.rows.most)
             return
-        total = columns.count.value
-        assert total is not None
-        with ctx.build.tiles("b", total, lanes) as block:
+        with ctx.build.pieces("b", columns, lanes) as block:
             self.over(free, columns.tile(block)).turned(free)
 
     @property
