@@ -32,7 +32,9 @@ def with_windows_as_rows(cascade: Cascade, partitions: int) -> Cascade:
 def with_overlapping_rows(cascade: Cascade) -> Cascade:
     """The cascade with rows that overlap instead of each tensor that a product of matrices reads so."""
     return reading_others(
-        cascade, lambda e, a: bool(_between(a, e, cascade)) or _overlaps(a, e, cascade), view_of_rows
+        cascade,
+        lambda e, a: bool(_between(a, e, cascade)) or _overlaps(a, e, cascade) or _is_frame(a, e, cascade),
+        view_of_rows,
     )
 
 
@@ -109,6 +111,21 @@ def _overlaps(image: Access, einsum: Einsum, cascade: Cascade) -> bool:
     return is_row and not {*einsum.output.variables} <= {*image.variables}
 
 
+def _is_frame(image: Access, einsum: Einsum, cascade: Cascade) -> bool:
+    """Whether a result has rows of a tensor that overlap, F[t, n] = X[160*t + n], no axes behind them."""
+    index, shape = image.indices[-1], cascade.shape(image.tensor)
+    if not isinstance(index, Affine) or einsum.recurrence or image.tensor in cascade.outputs:
+        return False
+    extents = {v: cascade.extent(v, einsum) for v in index.variables}
+    low, high = index.at(cascade.sizes).ends(extents)
+    is_once = (
+        len([v for i in image.indices for v in i.variables]) == len(image.variables) and not image.gathers
+    )
+    is_kept = is_once and {*extents} <= {*einsum.output.variables} and einsum.name not in cascade.views
+    is_up = all(index.coefficient(v) > 0 for v in extents) and 0 <= low <= high < shape[-1]
+    return is_kept and is_up and high - low + 1 < prod(extents.values())
+
+
 def view_of_rows(einsum: Einsum, image: Access, added: Additions) -> list[Einsum]:
     """A view of the rows that an Einsum reads: of a copy if the axes of a batch are not in front.
 
@@ -116,7 +133,8 @@ def view_of_rows(einsum: Einsum, image: Access, added: Additions) -> list[Einsum
     """
     between, source, chosen = _between(image, einsum, added.cascade), image.tensor, list[Einsum]()
     ranks, indices = (list(each) for each in zip(*_through(image, added.cascade.tensors), strict=True))
-    batch = {*einsum.output.variables}.intersection(*(a.variables for a in einsum.accesses))
+    # rows of a result lie as they are read
+    batch = {*einsum.output.variables}.intersection(*(a.variables for a in einsum.accesses if einsum.reduced))
     order = sorted(range(len(ranks)), key=lambda n: (n in between, not {*indices[n].variables} & batch))
     axes = plain(free_variable(f"{source.lower()}_{n}", added.cascade) for n in range(len(ranks)))
     read, copies, kind = [*axes], list[Einsum](), Kind.WINDOW if between else Kind.TRANSPOSED
