@@ -15,7 +15,19 @@ from math import prod
 from ...machine import Machine
 from ...tiles.dtypes import as_dtype
 from ..language.additions import Additions, free_variable
-from ..language.ast import Access, Affine, Cascade, Einsum, Index, Iterate, Kind, Scalar, block_extent, plain
+from ..language.ast import (
+    Access,
+    Affine,
+    Cascade,
+    Derived,
+    Einsum,
+    Index,
+    Iterate,
+    Kind,
+    Scalar,
+    block_extent,
+    plain,
+)
 from ..lower.stencil import Stencil
 from ..rewrite.batch_order import copied, reordered
 from ..tree import nodes
@@ -119,7 +131,20 @@ class _Edging:
                 self.copies.pop(einsum.name, None)
             steps.append(step.with_body(body))
             self.copies = {t: copy for t, copy in self.copies.items() if t not in own}
+        for copy in (e for step in steps for e in step.body if self.is_copied(e)):
+            self.added.derived[copy.name] = Derived(copy.reads[0], Kind.VIEW)
         return self.added.applied(tuple(steps))
+
+    def is_copied(self, einsum: Einsum) -> bool:
+        """Whether what an Einsum adds is all of a copy with zeros, as it lies there."""
+        kind = self.added.derived[einsum.name].kind if einsum.name in self.added.derived else None
+        if kind is not Kind.WINDOW or einsum.map_op or einsum.reads[0] not in self.edges:
+            return False
+        shapes = (
+            [self.added.sizes[r] for r in self.added.tensors[a.tensor].ranks]
+            for a in (einsum.output, *einsum.accesses)
+        )
+        return einsum.accesses[0].indices == einsum.output.indices and len({*map(tuple, shapes)}) == 1
 
     def new_copies(self, body: Sequence[Einsum], apart: Container[str] = ()) -> list[Einsum]:
         """Declare what a step is the first to read; returns the Einsums that make the copies of results."""

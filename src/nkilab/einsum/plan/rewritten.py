@@ -17,7 +17,7 @@ from ..rewrite.batch_order import (
 )
 from ..rewrite.chunks import solved_scans
 from ..rewrite.common import with_common_results, with_small_parts
-from ..rewrite.compared import with_compared_values
+from ..rewrite.compared import with_compared_values, with_limits
 from ..rewrite.decays import is_decay
 from ..rewrite.factor_matrices import with_factor_matrices
 from ..rewrite.few_rows import with_full_lanes
@@ -27,6 +27,7 @@ from ..rewrite.gathered import with_chosen_operands, with_one_index
 from ..rewrite.joined_states import with_joined_chunks
 from ..rewrite.live import live
 from ..rewrite.mixtures import with_mixed_operands
+from ..rewrite.neighbours import with_neighbours_as_products
 from ..rewrite.packed import with_packed_products
 from ..rewrite.pieces import with_pieces
 from ..rewrite.ranks import with_joined_ranks
@@ -104,7 +105,9 @@ REWRITES: Mapping[str, Rewrite] = {
     "what indices choose as tensors of their own": lambda cascade, _: with_chosen_operands(cascade),
     "indices in columns, some for each lane": with_chosen_columns,
     "what comparisons tell apart, piece by piece": lambda cascade, _: with_pieces(cascade),
+    "numbers in place of comparisons along windows": lambda cascade, _: with_limits(cascade),
     "sums over filters": lambda cascade, _: with_sums_over_filters(cascade),
+    "products with what lies near as products of blocks": with_neighbours_as_products,
     "sums over long windows as products of bands": with_bands,
     "sums over windows as products of bands of ones": with_bands_of_ones,
     "results in strides collected on chip": lambda cascade, _: with_collected_results(cascade),
@@ -136,6 +139,8 @@ REWRITES: Mapping[str, Rewrite] = {
 OF_PAIRS = (with_flat_products, with_matrices_between)
 # those that are made unless the timing model has them slower
 MADE = (
+    "numbers in place of comparisons along windows",
+    "products with what lies near as products of blocks",
     "small operands of large products first",
     "what indices choose as tensors of their own",
     "sums over filters",
