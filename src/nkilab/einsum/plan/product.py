@@ -198,7 +198,7 @@ def _cost(
     rows = min(spans[part].most, ctx.lanes) if part else 1
     columns = min(spans[free].most, ctx.bank) if free else 1
     depth, is_wide = min(spans[over].most, ctx.lanes), matmul_dtype(ctx, left, right) == "float32"
-    beside = min(_rows_beside(einsum, spans, left, right, columns, loops), max(1, ctx.bank // columns))
+    beside = min(_rows_beside(einsum, spans, left, right, free, loops), max(1, ctx.bank // columns))
     clock = ctx.machine["tensor_clock_ghz"]
     moved = max(64.0, columns * beside) / clock * (ctx.machine["fp32_passes"] if is_wide else 1)
     beside *= _copies(ctx, einsum, spans, left, right, depth, loops)
@@ -338,19 +338,24 @@ def _copies(
     is_near = all(s.is_hbm for a in (left, right) for s in ctx.storages.get(a.tensor, ()))
     if not is_near:
         return 1
-    return max(1, min(prod(spans[v].most for v in inner), ctx.lanes // depth))
+    least = min(spans[v].most for v in inner)
+    return (
+        max(1, min(prod(spans[v].most for v in inner), ctx.lanes // depth))
+        if least * depth <= ctx.lanes
+        else 1
+    )
 
 
 def _rows_beside(
-    einsum: Einsum, spans: dict[str, Span], left: Access | None, right: Access | None, columns: int,
+    einsum: Einsum, spans: dict[str, Span], left: Access | None, right: Access | None, free: str,
     loops: tuple[str, ...],
 ) -> int:  # fmt: skip
-    """How many short rows of the moving operand go through TensorE at once."""
+    """How many short rows of the moving operand, before its columns, go through TensorE at once."""
     theirs = left.variables if left is not None else ()
-    rows = [v for v in loops if v in einsum.output.variables and v not in theirs]
-    if right is None or columns < 2 or not rows:
-        return 1
-    return max(spans[v].most for v in rows)
+    order = right.variables if right is not None else ()
+    before = order[: order.index(free)] if free in order else order
+    rows = [v for v in loops if v in einsum.output.variables and v not in theirs and v in before]
+    return max((spans[v].most for v in rows), default=1) if free and spans[free].most > 1 else 1
 
 
 def matmul_dtype(ctx: Context, *operands: Access | None) -> str:

@@ -88,9 +88,10 @@ def _banded(window: Window, added: Additions, rows: int) -> tuple[list[Einsum], 
     values = {place: whole, summed: affine([(band, back), (row, -back * step)], back * start)}
     other = next(a for a in einsum.accesses if a is not window.image)
     before = list[Einsum]()
-    if not window.is_whole or other.tensor in added.cascade.outputs:
-        # beyond a copy of what the sum has of it lie zeros
-        part = added.along(f"{other.tensor}_part", other.variables, einsum, Kind.WINDOW, other.tensor)
+    if not window.is_whole or other.tensor in added.cascade.outputs or other.variables[-1] != summed:
+        # beyond a copy of what the sum has of it lie zeros; a band moves on along its last axis
+        names = sorted(other.variables, key=lambda v: v == summed)
+        part = added.along(f"{other.tensor}_part", names, einsum, Kind.WINDOW, other.tensor)
         before.append(Einsum(part, (other,)))
     read = einsum.reading(lambda a: before[0].output if before and a is other else a)
     sizes, behind = added.cascade.sizes, list[Einsum]()
