@@ -9,7 +9,9 @@ from nkilab import einsum
 from nkilab.einsum import timed
 from nkilab.einsum.language.ast import Cascade, Kind, Tensor
 from nkilab.einsum.language.expressions import read_einsum
+from nkilab.einsum.rewrite.bands import with_bands
 from nkilab.einsum.rewrite.batch_order import with_rows_behind_scales, with_windows_last
+from nkilab.einsum.rewrite.repeated import with_repeated_operands
 from nkilab.einsum.rewrite.splits import with_split_ranks
 from nkilab.einsum.rewrite.views import with_matrices_between, with_views
 from nkilab.einsum.rewrite.window_rows import with_overlapping_rows, with_windows_as_rows
@@ -239,3 +241,21 @@ def test_what_is_plainly_slower_is_not_timed(monkeypatch: pytest.MonkeyPatch) ->
     assert not any(line.endswith(" by the timing model") for line in unseen.changes)
     assert all(timed.BUSIEST in line for line in unseen.alternatives)
     assert any(timed.BUSIEST not in line for line in usual.alternatives)
+
+
+def test_small_results_are_repeated_as_inputs_are() -> None:
+    cascade = cascade_of(
+        {"A": "N M", "G": "N M", "X": "B H N M", "Z": "B H N M"},
+        ["G[n, m] = A[n, m] ;; M unary(exp)", "Z[b, h, n, m] = G[n, m] . X[b, h, n, m] ;; M mul"],
+        B=16, H=4, N=8, M=8,
+    )  # fmt: skip
+    assert "G_repeated[8*h + n, m] = G[n, m]" in [str(e) for e in with_repeated_operands(cascade).einsums]
+
+
+def test_bands_of_filters_of_two_axes_come_in_runs_of_the_axis_that_moves() -> None:
+    cascade = cascade_of(
+        {"W": "A B", "S": "I J", "C": "P Q"},
+        ["C[p, q] = W[a, b] . S[p + a, q + b] ;; M mul V add"],
+        A=6, B=11, I=133, J=138, P=128, Q=128,
+    )  # fmt: skip
+    assert "W_part[b, a] = W[a, b]" in [str(e) for e in with_bands(cascade, 128).einsums]
