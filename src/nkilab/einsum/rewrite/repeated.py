@@ -17,12 +17,12 @@ SMALL = 16
 
 
 def with_repeated_operands(cascade: Cascade) -> Cascade:
-    """The cascade with inputs of element-wise Einsums repeated first, where that is a small part of these."""
+    """The cascade with operands of element-wise Einsums repeated first, where these are much larger."""
     return reading_others(cascade, lambda einsum, access: bool(_lacking(einsum, access, cascade)), _copy)
 
 
 def _lacking(einsum: Einsum, access: Access, cascade: Cascade) -> tuple[str, ...]:
-    """Two neighbouring variables of several values of which an input has one; () if it lacks none."""
+    """Two neighbouring variables of several values of which an operand has one; () if it lacks none."""
     bound = {e.name for block in cascade.blocks for e in block.body}
     if einsum.is_placed or einsum.reduce_op or access.gathers or access.tensor in bound:
         return ()
@@ -31,6 +31,8 @@ def _lacking(einsum: Einsum, access: Access, cascade: Cascade) -> tuple[str, ...
     points = prod(cascade.extent(v, einsum) for v in einsum.variables)
     names = [i.plain if isinstance(i, Affine) else "" for i in access.indices]
     known = [(p, prod(cascade.extent(v, einsum) for v in {*p, *names} - {""})) for p in pairwise(order)]
+    # what is computed of the others has their first variables, and comes as they do
+    known = [(p, n) for p, n in known if access.tensor in cascade.inputs or p[1] in names]
     pairs = [p for p, size in known if len({*p} & {*names}) == 1 and size * SMALL <= points]
     return pairs[0] if pairs and all(names) and len({*names}) == len(names) else ()
 
