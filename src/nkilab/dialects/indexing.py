@@ -167,7 +167,7 @@ def _inside(part: Any, size: int) -> Any:
         return slice(start.value, start.value + count) if is_slice else DynamicSlice(start.value, count)
     numbers = (part.start, part.stop, part.step) if is_slice else part
     kind = slice if is_slice else DynamicSlice
-    return kind(*(n.alone() if type(n) is Affine else n for n in numbers))
+    return kind(*(n.settled() if type(n) is Affine else n for n in numbers))
 
 
 def _cut_layout(known: Layout, cut: tuple[int, ...]) -> Layout | None:

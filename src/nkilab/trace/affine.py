@@ -166,14 +166,14 @@ class Affine:
                 index.repeats.is_of_list |= {*self.terms}
                 return self.value
             break
-        return self.alone()
+        return self.settled()
 
     def inside(self, least: int, most: int) -> int:
         """The value in this iteration, in those that its indices then stand for between two numbers, too."""
         if least <= self.value <= most:
             self.narrow(lambda low, high: least <= low and high <= most)
             return self.value
-        return self.alone()
+        return self.settled()
 
     def narrow(self, is_alike: Callable[[int, int], bool]) -> None:
         """Have an index stand for fewer iterations, so that the least and the largest value are alike.
@@ -184,7 +184,7 @@ class Affine:
             return
         kept = {index: count for index in self.terms if (count := self._count_alike(index, is_alike))}
         if not kept:
-            self.alone()
+            self.settled()
             return
         index = max(kept, key=lambda index: (kept[index] - index.done) / (index.count - index.done))
         self._open(index)
@@ -202,7 +202,7 @@ class Affine:
         index.count = most
         return count if count >= index.done else 0
 
-    def alone(self) -> int:
+    def settled(self) -> int:
         """The value in this iteration, which is all that its indices stand for from there on."""
         for index in self.terms:
             self._open(index)
@@ -305,8 +305,8 @@ def _asking(name: str) -> Callable[..., object]:
     """A method of an integer, of the value in this iteration."""
 
     def asked(self: Affine, *others: object) -> object:
-        numbers = (other.alone() if type(other) is Affine else other for other in others)
-        return getattr(self.alone(), name)(*numbers)
+        numbers = (other.settled() if type(other) is Affine else other for other in others)
+        return getattr(self.settled(), name)(*numbers)
 
     return asked
 

@@ -284,7 +284,7 @@ def _resolved(
 def _number(session: Session, value: object) -> object:
     """A value of a call as a number: what a register holds, or an index in this iteration."""
     if type(value) is Affine:
-        return value.alone()
+        return value.settled()
     return _register_value(session, value) if isinstance(value, View) else value
 
 

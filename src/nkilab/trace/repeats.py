@@ -144,7 +144,7 @@ class Plan:
     def standing(self) -> Before:
         """Where the launch stands; a slice that ends at a number has a length that depends on the index."""
         if self.repeats.begun is not None:
-            self.repeats.begun[-1].alone()
+            self.repeats.begun[-1].settled()
             self.repeats.begun = None
         return standing(self.session, self.tiles, len(self.repeats.patterns))
 
