@@ -318,10 +318,9 @@ class Homes:
 
     def readers(self, tensor: str) -> Iterator[Einsum]:
         """The Einsums that read a tensor, a view of it, or a copy in another order."""
-        cascade, kinds = self.ctx.cascade, {t: d.kind for t, d in self.ctx.cascade.derived.items()}
-        for einsum in (e for e in cascade.einsums if tensor in e.reads):
-            is_same = kinds.get(einsum.name) in (Kind.VIEW, Kind.OVERLAP, Kind.TRANSPOSED)
-            yield from self.readers(einsum.name) if is_same else (einsum,)
+        derived, same = self.ctx.cascade.derived, (Kind.VIEW, Kind.OVERLAP, Kind.TRANSPOSED)
+        for e in (e for e in self.ctx.cascade.einsums if tensor in e.reads):
+            yield from self.readers(e.name) if (d := derived.get(e.name)) and d.kind in same else (e,)
 
     def narrow(self, einsum: Einsum, group: Group) -> str:
         """The type in which TensorE alone reads a result, sums apart; "" if others read it too."""

@@ -29,15 +29,15 @@ class _Axes:
     indices: tuple[Affine, ...]
 
     def __add__(self, other: _Axes) -> _Axes:
-        names, matrix = (*self.names, *other.names), (*self.matrix, *other.matrix)
-        return _Axes(names, matrix, (*self.indices, *other.indices))
+        return _Axes(self.names + other.names, self.matrix + other.matrix, self.indices + other.indices)
 
 
 def with_flat_products(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade with products of several ranks as those of matrices; every rank has an extent."""
     joined = with_joined_ranks(live(cascade)[0], partitions)
     products = _Products(joined)
-    if not any(len(own) > 1 for e in products.flat for own in _groups(e)[1:]):
+    # a matrix times a vector gains nothing
+    if not any(all(own) and max(map(len, own)) > 1 for own in (_groups(e)[1:] for e in products.flat)):
         return cascade
     return products.added.applied(tuple(chain.from_iterable(map(products.of, joined.steps))))
 
