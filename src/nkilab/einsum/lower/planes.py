@@ -91,12 +91,15 @@ class PlaneNest(Nest):
         count = prod(self.spans[v].most for v in self.planes.axes)
         return Span(ZERO, expr(count), count)
 
-    def new(self, hint: str, dtype: str = "float32", without: Sequence[str] = ()) -> View:
-        """A tile, without some of its axes."""
-        axes = [self.spans[v] for v in self.planes.axes if v not in without] or [Span(ZERO, expr(1), 1)]
-        shape = (self.rows.most, *(s.most for s in axes))
+    def new(
+        self, hint: str, dtype: str = "float32", without: Sequence[str] = (), axes: Sequence[str] = ()
+    ) -> View:
+        """A tile, without some of its axes, or with some alone."""
+        own = axes or [v for v in self.planes.axes if v not in without]
+        spans = [self.spans[v] for v in own] or [Span(ZERO, expr(1), 1)]
+        shape = (self.rows.most, *(s.most for s in spans))
         made = self.ctx.build.buffer(hint, shape, dtype, nodes.SBUF)
-        return View(made, (Cut(ZERO, self.rows.count), *(Cut(ZERO, s.count) for s in axes)))
+        return View(made, (Cut(ZERO, self.rows.count), *(Cut(ZERO, s.count) for s in spans)))
 
     def fetched(self, operand: Access) -> Value:
         """An operand that no Einsum of the cluster computes."""
@@ -271,6 +274,9 @@ class PlaneNest(Nest):
         if elements != prod(spans[v].most for v in output.variables if v != self.choice.part) * len(writers):
             writers, parts = [einsum], set()
             axes = [self.axis(output, n, *constants([output], n), is_exact=True) for n in numbers]
+            own = [v for v in output.variables if v != self.choice.part]
+            if prod(a.most for a in axes if a.dim == "free") != prod(self.spans[v].most for v in own):
+                return self.store_apart(einsum, value, hbm, tile)
         order = [v for v in output.variables if v != self.choice.part and not spans[v].is_point]
         lying = tile_of(value, hbm) if order == [*self.planes.axes] and not parts else None
         if lying is not None and writers == [einsum]:
@@ -291,6 +297,19 @@ class PlaneNest(Nest):
                 return
             self.ctx.build.add(store)
             hbm.changed()
+
+    def store_apart(self, einsum: Einsum, value: Value, hbm: Storage, tile: Tile) -> None:
+        """Store a value along an axis of HBM on which places that others write lie between its own."""
+        output, part = einsum.output, self.choice.part
+        at = positions(output, self.spans, is_apart=True)
+        dims = tuple("part" if part in i.variables else "free" for i in output.indices)
+        axes = self.axes_in(replace(hbm, dims=dims), output)
+        made = self.new(f"{einsum.name.lower()}_out", hbm.buffer.dtype, axes=axes)
+        tile.into(value, self.arranged(made, axes, einsum.reduced))
+        kinds = [dim for dim, i in zip(dims, at, strict=True) if isinstance(i, Cut) for _ in i.axes]
+        order = tuple(sorted(range(len(kinds)), key=lambda n: kinds[n] != "part"))
+        self.ctx.build.add(nodes.Store(View(hbm.buffer, tuple(at), order=order), made))
+        hbm.changed()
 
     def sum_along(self, einsum: Einsum, value: Value, sums: list[Partial], tile: Tile) -> None:
         """No instruction sums a part of the axes of a tile that it computes."""

@@ -108,6 +108,8 @@ def _with_blocks(axis: int | Expr, _: Whole) -> list[int | Expr]:
 def _way(loop: Loop, statement: Moved) -> Transfer | None:
     """How several turns of a loop move at once what a statement does; None if they cannot."""
     far, tile = _sides(statement)
+    if far.has_parts:
+        return None
     if far.is_turned and not far.order and far.folded is None and len(far.cuts) == 2:
         far = replace(far, is_turned=False, order=(1, 0))
     if far.is_turned and len(far.index) > len(far.buffer.shape):
