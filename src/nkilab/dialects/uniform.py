@@ -12,7 +12,7 @@ import builtins
 import dis
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from operator import is_
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -64,10 +64,14 @@ def text_at(frame: FrameType) -> Text | None:
     return None if function is None else function.loops.get(_place_of(frame.f_code, frame.f_lasti))
 
 
-@lru_cache(maxsize=4096)
 def _place_of(code: CodeType, step: int) -> tuple[int | None, ...]:
     """Where a step of a function stands in its file."""
-    return next(islice(code.co_positions(), step // 2, None))
+    return _places_of(code)[step // 2]
+
+
+@lru_cache(maxsize=512)
+def _places_of(code: CodeType) -> tuple[tuple[int | None, ...], ...]:
+    return (*code.co_positions(),)
 
 
 def shared_by(frame: FrameType, text: Text) -> list[Storage] | None:

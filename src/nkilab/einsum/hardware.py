@@ -30,6 +30,8 @@ class Hardware:
         self._priced: dict[int, tuple[Statement, list[Step]]] = {}
         # what engines are judged to take for Einsums, by all that it depends on, for other plans of a cascade
         self.judged: dict[tuple[object, ...], tuple[Einsum, tuple[float, float, bool]]] = {}
+        # and what the cheaper of them is judged to take
+        self.least: dict[tuple[object, ...], tuple[Einsum, float]] = {}
 
     def steps(self, statement: Statement) -> list[Step]:
         """The steps of a statement, a ragged tile taken as a full one.

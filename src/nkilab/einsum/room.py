@@ -28,8 +28,7 @@ def size_of(buffer: Buffer) -> int:
 
 def views_of(statement: Statement) -> Iterator[tuple[str, View]]:
     """The views of a statement with the names of its fields."""
-    for name in statement.__dataclass_fields__:
-        value = getattr(statement, name)
+    for name, value in vars(statement).items():
         if isinstance(value, View):
             yield name, value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from .._lazy import islpy
@@ -114,7 +115,7 @@ def touched(access: Access, fixed: tuple[Loop, ...] = ()) -> Any:
     point = ", ".join(f"D{n}" for n in range(rank))
     inner = " and ".join(f"({h})" for h in held)
     body = f"exists ({', '.join(free)}: {inner})" if free else inner
-    return islpy().Set(f"[{', '.join(names)}] -> {{ [{point}] : {body} }}")
+    return set_of(f"[{', '.join(names)}] -> {{ [{point}] : {body} }}")
 
 
 def box(buffer: Buffer) -> Any:
@@ -122,4 +123,10 @@ def box(buffer: Buffer) -> Any:
     shape = [str(e) for e in (buffer.shape or (1,))]
     point = ", ".join(f"D{n}" for n in range(len(shape)))
     inside = " and ".join(f"0 <= D{n} < {e}" for n, e in enumerate(shape))
-    return islpy().Set(f"{{ [{point}] : {inside} }}")
+    return set_of(f"{{ [{point}] : {inside} }}")
+
+
+@lru_cache(maxsize=1024)
+def set_of(text: str) -> Any:
+    """A set, read once: statements of a kernel are much alike."""
+    return islpy().Set(text)

@@ -5,6 +5,7 @@ Every index is affine in rank variables (lower case) and extents (upper case), o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -197,6 +198,12 @@ class Access:
     def variables(self) -> tuple[str, ...]:
         """Rank variables in order of first appearance."""
         return tuple(dict.fromkeys(v for index in self.indices for v in index.variables))
+
+    @cached_property
+    def repeated(self) -> frozenset[str]:
+        """Rank variables that several indices have."""
+        every = Counter(v for index in self.indices for v in {*index.variables})
+        return frozenset(v for v, times in every.items() if times > 1)
 
     @cached_property
     def gathers(self) -> tuple[Gather, ...]:

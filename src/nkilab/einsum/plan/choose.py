@@ -216,7 +216,7 @@ def _is_legal(
         part, free: on the partitions, and along the columns.
     """
     is_out, may_move, is_any = how
-    for index in access.indices:
+    for index in (i for i in access.indices if not i.plain):
         held = [v for v in index.variables if v in (part, free) and not spans[v].is_point]
         is_pair = len(held) > 1 and isinstance(index, Affine)
         if is_pair and not (_is_folded(index, spans, part, free) and _is_far(ctx, access, is_out)):
@@ -232,7 +232,7 @@ def _is_legal(
         if access.tensor not in ctx.cascade.inputs:
             return False  # no transfer by indices awaits a store
     for variable in (free,) if access.gathers else (part, free):
-        if variable and sum(variable in i.variables for i in access.indices) > 1:
+        if variable in access.repeated:
             return False
     is_input = not is_out and ctx.hbm(access.tensor) is not None and not access.gathers
     # what is read beyond an edge lies on chip with a tensor's own axis on the partitions

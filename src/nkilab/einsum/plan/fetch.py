@@ -125,13 +125,14 @@ def key_of(want: Want, storage: Storage) -> Hashable:
 
 def is_fetched(ctx: Context, want: Want) -> bool:
     """Whether a scope around holds what is wanted already."""
-    if want.access.gathers:
+    caches, tensor = [scope.cache for scope in ctx.build.scopes], want.access.tensor
+    if want.access.gathers or not any(key[0] == tensor for tiles in caches for key in tiles):
         return False
     try:
-        keys = [key_of(want, s) for s in ctx.storages.get(want.access.tensor, ())]
+        keys = [key_of(want, s) for s in ctx.storages.get(tensor, ())]
     except UnreachableError:
         return False
-    return any(key in scope.cache for key in keys for scope in ctx.build.scopes)
+    return any(key in tiles for key in keys for tiles in caches)
 
 
 def _cut_rows(view: View, want: Want) -> View:

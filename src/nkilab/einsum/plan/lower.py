@@ -60,6 +60,7 @@ class Planning:
         self.left_out = left_out
         self.known: list[tuple[Picker, Cascade, list[str]]] = []
         self.nests: list[tuple[Picker, Lowering]] = []
+        self.cascades: dict[str, Cascade] = {}
         self.lowering = partial(
             Lowering, self.cascade, dtypes=dtypes, hardware=self.hardware, name=name, title=title
         )
@@ -93,6 +94,8 @@ class Planning:
 
         def nests(knobs: Knobs) -> Lowering:
             known, edges = with_edges(held, held.types(self.dtypes), self.machine, knobs, stencils)
+            # of cascades that are alike one: what is judged of an Einsum is known by its identity
+            known = self.cascades.setdefault(repr(known), known)
             return self.lowering(known, knobs=knobs, fixed=self.given, edges=back | edges).laid_out()
 
         try:

@@ -53,7 +53,7 @@ class Unit:
     writes: frozenset[int]
     after: tuple[nodes.Tally, ...] = ()  # what it adds to sums
 
-    @property
+    @cached_property
     def touches(self) -> frozenset[int]:
         """Every buffer that it reads or writes."""
         return self.reads | self.writes
@@ -132,12 +132,12 @@ def state_of(units: Sequence[Unit], variable: str, *, is_far: bool = False) -> s
     """Tiles, also in HBM if asked, that turns write and do not make, but those with a part for every turn."""
     every = [s for u in units for s in nodes.statements([u.statement])]
     views = [(n, v) for s in every for n, v in views_of(s) if is_far or v.buffer.memory != nodes.HBM]
+    written = {id(v.buffer) for n, v in views if n in WRITTEN} - local_to(units)
     own: dict[int, set[object]] = {}
-    for _, v in views:
+    for v in (v for _, v in views if id(v.buffer) in written):
         parts: set[object] = {(n, i) for n, i in enumerate(v.index) if variable in nodes.names_in([i])}
         own[id(v.buffer)] = own.get(id(v.buffer), parts) & parts
-    written = {id(v.buffer) for n, v in views if n in WRITTEN}
-    return {b for b in written - local_to(units) if not own[b]}
+    return {b for b in written if not own[b]}
 
 
 class Clock:
@@ -161,8 +161,10 @@ class Clock:
         for unit, turn in order:
             keys = {n: (0 if n in self.state else turn, n) for n in unit.touches}
             done = begin = max((ready.get(key, 0.0) for key in keys.values()), default=0.0)
-            tables = [table, *self.tables[id(unit)]]
-            table, loads = tables[-1], sum(a != b for a, b in pairwise(tables))
+            loads = 0
+            if tables := self.tables[id(unit)]:
+                loads = sum(a != b for a, b in pairwise((table, *tables)))
+                table = tables[-1]
             for engine, ns in self.times[id(unit)].items():
                 own_ns = ns + loads * self.load_ns * (engine == "scalar")
                 free[engine] = max(begin, free.get(engine, 0.0)) + own_ns

@@ -32,6 +32,8 @@ def leaving(ctx: Context, access: Access, spans: dict[str, Span]) -> list[Affine
     axes = zip(ctx.cascade.tensors[access.tensor].ranks, access.indices, strict=True)
 
     def is_outside(index: Affine, rank: str) -> bool:
+        if v := index.plain:
+            return sizes.get(v.upper(), spans[v].most) > sizes[rank]
         extents = {n: sizes.get(n.upper(), spans[n].most) for n in index.variables}
         low, high = index.at(sizes).ends(extents)
         return low < 0 or high >= sizes[rank]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
+from functools import cached_property
 
 from ..hardware import Hardware
 from ..room import buffers_that_fit
@@ -62,6 +63,14 @@ def sunk(units: Sequence[Unit]) -> list[Unit]:
     return ordered
 
 
+def sizes_of(loop: nodes.Loop) -> list[int]:
+    """Turns that strips of a loop may have, the most first; none of a loop that cannot be parted."""
+    trips = expr(loop.trips).value or 1
+    if loop.count_name or loop.total is not None or loop.apart or is_summed_over(loop):
+        return []
+    return [n for n in range(min(MOST, trips), 1, -1) if trips % n == 0]
+
+
 class Strips:
     """A loop whose turns may be taken a few at a time."""
 
@@ -72,26 +81,26 @@ class Strips:
             self.units = sunk(self.units)
         self.state = state_of(self.units, loop.variable, is_far=True)
         self.parts = parts_of(self.units, self.state)
-        self.clock = Clock(self.units, hardware, self.state)
         local = local_to(self.units)
         tiles = {id(a.buffer): a.buffer for u in self.units for a in u.before}
         touched = [frozenset[int]().union(*(u.touches for u in part)) for part in self.parts]
         self.handed = {n: b for n, b in tiles.items() if n in local and sum(n in t for t in touched) > 1}
 
+    @cached_property
+    def clock(self) -> Clock:
+        """What times the parts."""
+        return Clock(self.units, self.hardware, self.state)
+
     @property
     def is_free(self) -> bool:
-        """Whether turns have parts that need nothing of each other, and are as many as are known."""
-        loop = self.loop
-        is_plain = not (loop.count_name or loop.total is not None or loop.apart)
-        is_known = expr(loop.trips).value is not None and loop.is_sequential <= bool(self.state)
-        return is_plain and is_known and len(self.parts) > 1 and not is_summed_over(loop)
+        """Whether turns have parts that need nothing of each other."""
+        return self.loop.is_sequential <= bool(self.state) and len(self.parts) > 1
 
     def best(self) -> Iterator[tuple[int, float]]:
         """Turns of a strip and the part of the time that it takes, the least first; none above `WORTH`."""
         trips = expr(self.loop.trips).value or 1
         plain = self.time(1, min(trips, TURNS))
-        sizes = [n for n in range(min(MOST, trips), 1, -1) if trips % n == 0]
-        judged = sorted((self.time(n, min(trips, TURNS)), n) for n in sizes)
+        judged = sorted((self.time(n, min(trips, TURNS)), n) for n in sizes_of(self.loop))
         yield from ((n, ns / plain) for ns, n in judged if ns < WORTH * plain)
 
     def time(self, size: int, turns: int) -> float:
@@ -150,6 +159,8 @@ def in_strips(
                 taken(loop, body)
 
     def taken(loop: nodes.Loop, body: list[nodes.Statement]) -> bool:
+        if not sizes_of(loop):
+            return False
         strips, place = Strips(loop, hardware), next(n for n, s in enumerate(body) if s is loop)
         sizes = list(strips.best()) if strips.is_free else []
         before = buffers_that_fit(kernel, hardware.machine) if sizes else []

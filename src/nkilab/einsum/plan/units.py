@@ -243,10 +243,13 @@ class Units:
 
     def cost_ns(self, einsum: Einsum, outer: dict[str, Span]) -> float:
         """What an Einsum is judged to take on the engine that is judged cheaper."""
-        products = products_for(self.ctx, einsum, outer)
-        others = choices_for(self.ctx, [einsum], self.ctx.spans(einsum, outer))
-        costs = [p.cost_ns for p in products[:1]] + [c.cost_ns for c in others[:1]]
-        return min(costs, default=float("inf"))
+        key, known = (*self.depends_on(einsum), *outer.items()), self.hardware.least
+        if key not in known:
+            products = products_for(self.ctx, einsum, outer)
+            others = choices_for(self.ctx, [einsum], self.ctx.spans(einsum, outer))
+            costs = [p.cost_ns for p in products[:1]] + [c.cost_ns for c in others[:1]]
+            known[key] = einsum, min(costs, default=inf)
+        return known[key][1]
 
     def is_scattering(self, variable: str, products: list[Einsum]) -> bool:
         """Whether tiles of a variable leave TensorE only ways that load single elements from HBM."""

@@ -135,7 +135,9 @@ class Expr:
 
     def __mul__(self, other: Whole) -> Expr:
         times = expr(other)
-        if (number := times.value) is not None:
+        if (number := times.value) == 1:
+            return self
+        if number is not None:
             return Expr(tuple((f, c * number) for f, c in self.terms)) if number else ZERO
         terms: dict[tuple[Atom, ...], int] = {}
         for factors, c in self.terms:

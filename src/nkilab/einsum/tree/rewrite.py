@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from operator import is_
 from typing import Any
 
 from .expr import Atom, Expr
@@ -44,11 +45,12 @@ def _replaced(value: object, change: Change) -> Any:
     if isinstance(value, View):
         return view_of(value, change)
     if isinstance(value, Expr):
-        return value.replaced(change.names)
+        return value if value.names.isdisjoint(change.names) else value.replaced(change.names)
     if isinstance(value, tuple):
         return tuple(_replaced(part, change) for part in value)
     if isinstance(value, At | Cut | Summed):
-        return replace(value, **{f.name: _replaced(getattr(value, f.name), change) for f in fields(value)})
+        parts = [_replaced(part, change) for part in vars(value).values()]
+        return value if all(map(is_, parts, vars(value).values())) else type(value)(*parts)
     return value
 
 
