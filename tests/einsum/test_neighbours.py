@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from math import inf
-
 import numpy as np
 import pytest
 
 from nkilab import einsum
 from nkilab.einsum.reference import evaluate
-from nkilab.einsum.rewrite.compared import with_limits
 from nkilab.einsum.rewrite.neighbours import with_neighbours_as_products
 from tests.einsum.test_views import cascade_of, whole_numbers
 
@@ -105,21 +102,6 @@ def test_attention_to_neighbours_is_two_products() -> None:
         weights = np.exp(k[h, rows, columns] @ q[h, y, x])
         expected[h, y, x] = np.tensordot(weights / weights.sum(), v[h, rows, columns], 2)
     np.testing.assert_allclose(kernel(Q=q, K=k, V=v), expected, atol=1e-4)
-
-
-def test_comparisons_along_windows_are_numbers_that_are_computed_once() -> None:
-    steps = [
-        "T[b, y, x, i] = S[b, y, x, i] if y + i - 1 >= 0 else -inf",
-        "Z[b, y, x, i] = T[b, y, x, i] if y + i - 1 < 5 else -inf",
-    ]
-    cascade = cascade_of({"S": "B Y X I", "T": "B Y X I", "Z": "B Y X I"}, steps, **SIZES)
-    other = with_limits(cascade)
-    # both compare the same places: one number for both
-    assert [(e.map_op, len(e.output.variables)) for e in other.einsums] == [("", 2), ("", 2), ("minimum", 4)]
-    numbers = whole_numbers(2, 5, 7, 3)
-    expected = numbers.astype(float)
-    expected[:, 0, :, 0] = expected[:, 4, :, 2] = -inf
-    assert np.array_equal(evaluate(other, {"S": numbers})["Z"], expected)
 
 
 def test_frames_of_a_signal_lie_in_rows_where_they_are_read() -> None:

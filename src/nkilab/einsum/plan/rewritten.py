@@ -17,7 +17,7 @@ from ..rewrite.batch_order import (
 )
 from ..rewrite.chunks import solved_scans
 from ..rewrite.common import with_common_results, with_small_parts
-from ..rewrite.compared import with_compared_values, with_limits
+from ..rewrite.compared import with_compared_values
 from ..rewrite.decays import is_decay
 from ..rewrite.factor_matrices import with_factor_matrices
 from ..rewrite.few_rows import with_full_lanes
@@ -105,7 +105,6 @@ REWRITES: Mapping[str, Rewrite] = {
     "what indices choose as tensors of their own": lambda cascade, _: with_chosen_operands(cascade),
     "indices in columns, some for each lane": with_chosen_columns,
     "what comparisons tell apart, piece by piece": lambda cascade, _: with_pieces(cascade),
-    "numbers in place of comparisons along windows": lambda cascade, _: with_limits(cascade),
     "sums over filters": lambda cascade, _: with_sums_over_filters(cascade),
     "products with what lies near as products of blocks": with_neighbours_as_products,
     "sums over long windows as products of bands": with_bands,
@@ -139,7 +138,6 @@ REWRITES: Mapping[str, Rewrite] = {
 OF_PAIRS = (with_flat_products, with_matrices_between)
 # those that are made unless the timing model has them slower
 MADE = (
-    "numbers in place of comparisons along windows",
     "products with what lies near as products of blocks",
     "small operands of large products first",
     "what indices choose as tensors of their own",

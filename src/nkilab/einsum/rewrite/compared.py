@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import isinf, lcm, prod
+from math import lcm
 
 from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Condition, Einsum, Kind, Position, Scalar, Step
 from ..language.formulas import COMPARED
 from ..language.indices import affine, plain
-
-# places of a window of which the comparisons are those of few numbers
-SHORT = 32
 
 # by a part of an axis, the variable for all of them, and what it is in parts
 Wholes = dict[str, tuple[str, Affine]]
@@ -98,79 +95,3 @@ def _implied(difference: Affine, relation: str, wholes: Wholes, added: Additions
             constant += rest if is_top else common * max(0, c) * (added.sizes[name.upper()] - 1)
         bound = Condition(affine(top, constant), ">=", Affine())
         yield from [bound] * bool(bound.variables)
-
-
-def with_limits(cascade: Cascade) -> Cascade:
-    """The cascade with the smaller of two numbers in place of comparisons along windows; ranks have extents.
-
-    `M[h, y, i] = S[h, y, i] if y + i < 9 else -inf` is the smaller of S and `L[y, i] = inf if y + i < 9 else
-    -inf`, which is compared once for all h, and M in tiles of all its axes.
-    """
-    added, steps, left = Additions(cascade), list[Step](), [*cascade.steps]
-    while left:
-        run = _run(left, cascade)
-        steps += _limited(run, added) if run else left[:1]
-        del left[: max(len(run), 1)]
-    return added.applied(tuple(steps)) if len(steps) > len(cascade.steps) else cascade
-
-
-def _run(steps: list[Step], cascade: Cascade) -> list[Einsum]:
-    """The first steps, as far as each compares places along windows in what the one before has."""
-    run, read = list[Einsum](), [*cascade.outputs, *(t for e in cascade.einsums for t in e.reads)]
-    for step in steps:
-        if not isinstance(step, Einsum) or not _is_limited(step, cascade):
-            break
-        if run and (step.operands != (run[-1].output,) or read.count(run[-1].name) > 1):
-            break
-        run.append(step)
-    return run if len({e.otherwise for e in run}) == 1 else []
-
-
-def _is_limited(einsum: Einsum, cascade: Cascade) -> bool:
-    """Whether places in a short window that fail a comparison become more, or less, than all numbers."""
-    asked, output = einsum.condition, einsum.output
-    is_copy = not (
-        einsum.map_op or einsum.reduce_op or einsum.recurrence or einsum.positions or output.gathers
-    )
-    if (
-        asked is None
-        or not is_copy
-        or not isinf(einsum.otherwise)
-        or not all(i.plain for i in output.indices)
-    ):
-        return False
-    extents = [cascade.extent(v, einsum) for v in output.variables]
-    compared = [cascade.extent(v, einsum) for v in asked.variables]
-    is_window = len(compared) == 2 and {*asked.variables} <= {*output.variables} and min(compared) <= SHORT
-    return is_window and len(extents) > 2 and prod(compared) < prod(extents)
-
-
-def _limited(run: list[Einsum], added: Additions) -> list[Einsum]:
-    """What computes numbers that are beyond all others where comparisons fail, and what takes them."""
-    limits, steps, output, otherwise = (
-        dict[tuple[str, ...], Access](),
-        list[Einsum](),
-        run[-1].output,
-        run[0].otherwise,
-    )
-    for einsum in run:
-        assert einsum.condition is not None
-        names = tuple(v for v in output.variables if v in einsum.condition.variables)
-        limit = added.along(f"{einsum.name}_limit", names, einsum, Kind.PART)
-        before = limits.get(names, Scalar(value=-otherwise))
-        steps.append(Einsum(limit, (before,), condition=einsum.condition, otherwise=otherwise))
-        limits[names] = limit
-    for einsum in run[:-1]:
-        # nothing writes it any longer
-        del added.tensors[einsum.name]
-        added.derived.pop(einsum.name, None)
-    read = run[0].operands[0]
-    for number, limit in enumerate(limits.values(), start=1):
-        is_last = number == len(limits)
-        target = (
-            output if is_last else added.along(f"{run[-1].name}_within", output.variables, run[-1], Kind.PART)
-        )
-        nearer = "minimum" if otherwise < 0 else "maximum"
-        steps.append(Einsum(target, (read, limit), nearer, before=run[-1].title))
-        read = target
-    return steps
