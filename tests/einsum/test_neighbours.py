@@ -119,3 +119,12 @@ def test_frames_of_a_signal_lie_in_rows_where_they_are_read() -> None:
     assert "[[16, " in kernel.source
     frames = np.lib.stride_tricks.sliding_window_view(signal, 40, axis=1)[:, ::16]
     np.testing.assert_allclose(kernel(X=signal, W=window, C=weights), frames * window @ weights, atol=1e-3)
+
+
+def test_numbers_without_axes_are_no_frames() -> None:
+    kernel = einsum.compile(
+        "Y[] = sum(A[k] * B[k], k)\nX[] = sum(A[k], k)\nZ[] = Y[] * X[]", sizes={"K": 7}, outputs=["Z"]
+    )
+    a, b = np.arange(7.0), np.arange(7.0)[::-1]
+    # 35 and 21
+    assert kernel(A=a, B=b) == 735

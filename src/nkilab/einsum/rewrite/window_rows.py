@@ -113,6 +113,8 @@ def _overlaps(image: Access, einsum: Einsum, cascade: Cascade) -> bool:
 
 def _is_frame(image: Access, einsum: Einsum, cascade: Cascade) -> bool:
     """Whether a result has rows of a tensor that overlap, F[t, n] = X[160*t + n], no axes behind them."""
+    if not image.indices:
+        return False
     index, shape = image.indices[-1], cascade.shape(image.tensor)
     if not isinstance(index, Affine) or einsum.recurrence or image.tensor in cascade.outputs:
         return False
