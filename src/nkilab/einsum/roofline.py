@@ -76,7 +76,7 @@ class Roofline:
 def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> Roofline:
     """The roofline of a cascade whose ranks have extents."""
     times = dict.fromkeys(RESOURCES, 0.0)
-    cascade = with_sums_over_filters(with_split_ranks(with_diagonals(cascade), are_written=True))
+    cascade = with_sums_over_filters(with_split_ranks(with_diagonals(cascade), are_shared=True))
     read = {tensor for einsum in cascade.einsums for tensor in einsum.reads}
     moved = (*(name for name in cascade.inputs if name in read), *cascade.outputs)
     total = sum(_bytes_moved(cascade, name, dtypes) for name in moved)

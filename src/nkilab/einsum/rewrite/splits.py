@@ -21,28 +21,29 @@ Axis = tuple[str, int]
 Use = tuple[Einsum, Axis, Index]
 
 
-def with_split_ranks(cascade: Cascade, are_written: bool = False) -> Cascade:
+def with_split_ranks(cascade: Cascade, are_shared: bool = False) -> Cascade:
     """The cascade with axes split as long as some can be; every rank has an extent.
 
     Args:
-        are_written: split those alone that Einsums write in parts, as heads beside what groups of them share.
+        are_shared: split those alone that Einsums write in parts, as heads beside what groups of them share.
     """
     barred = {(t, axis) for t in cascade.views for axis in range(len(cascade.tensors[t].ranks))}
     uses = list(_uses(cascade))
-    for einsum, axis, index in (u for u in uses if not are_written or _is_written(u[0], u[2])):
+    for einsum, axis, index in (u for u in uses if not are_shared or _is_shared(u[0], u[2])):
         steps = _steps(cascade, einsum, axis, index)
         axes = _together(cascade, uses, axis, steps) if len(steps) > 1 and axis not in barred else None
         if isinstance(index, Affine) and axes and not axes & barred:
-            parts = sorted(index.variables, key=index.coefficient) if are_written else []
-            return with_split_ranks(split(cascade, axes, steps, parts=parts), are_written)
+            parts = sorted(index.variables, key=index.coefficient) if are_shared else []
+            return with_split_ranks(split(cascade, axes, steps, parts=parts), are_shared)
         barred |= axes or {axis} if len(steps) > 1 else set()
     return cascade
 
 
-def _is_written(einsum: Einsum, index: Index) -> bool:
-    """Whether an Einsum writes along an index, of whose variables none is compared."""
-    asked = einsum.condition.variables if einsum.condition else ()
-    return index in einsum.output.indices and {*index.variables}.isdisjoint(asked)
+def _is_shared(einsum: Einsum, index: Index) -> bool:
+    """Whether an Einsum writes along an index of which an operand has some parts; none of them is compared."""
+    parts, asked = {*index.variables}, einsum.condition.variables if einsum.condition else ()
+    is_partial = any(0 < len(parts & {*a.variables}) < len(parts) for a in einsum.accesses)
+    return is_partial and index in einsum.output.indices and parts.isdisjoint(asked)
 
 
 def with_columns(cascade: Cascade, partitions: int) -> Cascade:
