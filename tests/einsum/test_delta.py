@@ -185,7 +185,7 @@ def test_keys_of_all_levels_lie_in_hbm_between_those_of_others() -> None:
     sizes = {"T": 128, "H": 2, "D": 32, "E": 32}
     kernel = einsum.compile(text, sizes=sizes, outputs=["O"])
     assert "recurrences in chunks, as products" in " ".join(kernel.changes)
-    assert not any("PLANNED ANOTHER WAY" in told for told in kernel.changes)
+    assert not any("PLANNED ANOTHER WAY" in change for change in kernel.changes)
     rng = np.random.default_rng(3)
     inputs = {n: rng.standard_normal([sizes[r] for r in s]) for n, s in zip("QKV", ("THD", "THD", "THE"))}
     inputs["K"] /= np.linalg.norm(inputs["K"], axis=-1, keepdims=True)

@@ -127,6 +127,6 @@ def box(buffer: Buffer) -> Any:
 
 
 @lru_cache(maxsize=1024)
-def set_of(text: str) -> Any:
+def set_of(text: str) -> object:
     """A set, read once: statements of a kernel are much alike."""
     return islpy().Set(text)

@@ -42,12 +42,12 @@ class Operator:
         return float(reduce(self.function, numbers) if is_nary else self.function(*numbers))
 
 
-def taken_apart(op: Operator, operands: Sequence[T], made: Callable[..., T], number: Callable[..., T]) -> T:
+def taken_apart(op: Operator, operands: Sequence[T], apply: Callable[..., T], number: Callable[..., T]) -> T:
     """What the last step of an operator makes of operands, by what operators and numbers make."""
     results = list[T]()
     for name, places in op.steps:
         each = (number(p) if isinstance(p, float) else (operands if p >= 0 else results)[p] for p in places)
-        results.append(made(name, [*each]))
+        results.append(apply(name, [*each]))
     return results[-1]
 
 

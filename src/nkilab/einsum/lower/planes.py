@@ -304,11 +304,11 @@ class PlaneNest(Nest):
         at = positions(output, self.spans, is_apart=True)
         dims = tuple("part" if part in i.variables else "free" for i in output.indices)
         axes = self.axes_in(replace(hbm, dims=dims), output)
-        made = self.new(f"{einsum.name.lower()}_out", hbm.buffer.dtype, axes=axes)
-        tile.into(value, self.arranged(made, axes, einsum.reduced))
+        result = self.new(f"{einsum.name.lower()}_out", hbm.buffer.dtype, axes=axes)
+        tile.into(value, self.arranged(result, axes, einsum.reduced))
         kinds = [dim for dim, i in zip(dims, at, strict=True) if isinstance(i, Cut) for _ in i.axes]
         order = tuple(sorted(range(len(kinds)), key=lambda n: kinds[n] != "part"))
-        self.ctx.build.add(nodes.Store(View(hbm.buffer, tuple(at), order=order), made))
+        self.ctx.build.add(nodes.Store(View(hbm.buffer, tuple(at), order=order), result))
         hbm.changed()
 
     def sum_along(self, einsum: Einsum, value: Value, sums: list[Partial], tile: Tile) -> None:

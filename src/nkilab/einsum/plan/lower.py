@@ -55,8 +55,8 @@ class Planning:
         is_free = not any(given.instruction(e.name) for e, block in cascade.walk() if block is not None)
         cascade, left_out = inlined(cascade) if is_free and not given.is_watched else (cascade, [])
         self.cascade = cascade if given.is_watched else with_diagonals(cascade)
-        held = self.cascade if given.is_watched else with_split_ranks(self.cascade, are_shared=True)
-        self.scans, self.stepwise = with_scans(held) if is_free else (held, dict[str, str]())
+        apart = self.cascade if given.is_watched else with_split_ranks(self.cascade, are_shared=True)
+        self.scans, self.stepwise = with_scans(apart) if is_free else (apart, dict[str, str]())
         self.left_out = left_out
         self.known: list[tuple[Picker, Cascade, list[str]]] = []
         self.nests: list[tuple[Picker, Lowering]] = []

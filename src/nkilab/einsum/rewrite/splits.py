@@ -40,7 +40,7 @@ def with_split_ranks(cascade: Cascade, are_shared: bool = False) -> Cascade:
 
 
 def _is_shared(einsum: Einsum, index: Index) -> bool:
-    """Whether an Einsum writes along an index of which an operand has some parts; none of them is compared."""
+    """Whether an Einsum writes along an index of which an operand has some parts; none is compared."""
     parts, asked = {*index.variables}, einsum.condition.variables if einsum.condition else ()
     is_partial = any(0 < len(parts & {*a.variables}) < len(parts) for a in einsum.accesses)
     return is_partial and index in einsum.output.indices and parts.isdisjoint(asked)
