@@ -120,9 +120,7 @@ def _is_frame(image: Access, einsum: Einsum, cascade: Cascade) -> bool:
         return False
     extents = {v: cascade.extent(v, einsum) for v in index.variables}
     low, high = index.at(cascade.sizes).ends(extents)
-    is_once = (
-        len([v for i in image.indices for v in i.variables]) == len(image.variables) and not image.gathers
-    )
+    is_once = not image.repeated and not image.gathers
     is_kept = is_once and {*extents} <= {*einsum.output.variables} and einsum.name not in cascade.views
     is_up = all(index.coefficient(v) > 0 for v in extents) and 0 <= low <= high < shape[-1]
     return is_kept and is_up and high - low + 1 < prod(extents.values())
