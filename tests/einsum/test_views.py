@@ -259,3 +259,13 @@ def test_bands_of_filters_of_two_axes_come_in_runs_of_the_axis_that_moves() -> N
         A=6, B=11, I=133, J=138, P=128, Q=128,
     )  # fmt: skip
     assert "W_part[b, a] = W[a, b]" in [str(e) for e in with_bands(cascade, 128).einsums]
+
+
+def test_ranks_are_split_early_where_an_operand_has_a_part_of_them_alone() -> None:
+    sizes = {"H": 8, "G": 2, "R": 4, "J": 5}
+    tensors = {"Q": "H J", "K": "G J", "S": "H J"}
+    heads = cascade_of(tensors, ["S[4*g + r, j] = Q[4*g + r, j] . K[g, j] ;; M mul"], **sizes)
+    assert [len(e.output.indices) for e in with_split_ranks(heads, are_shared=True).einsums][:1] == [3]
+    # windows that are put back have all parts of their places
+    windows = cascade_of({"W": "G R J", "O": "H J"}, ["O[4*g + r, j] = W[g, r, j]"], **sizes)
+    assert with_split_ranks(windows, are_shared=True) is windows
