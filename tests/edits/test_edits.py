@@ -21,8 +21,13 @@ from .kernels import CASES, SEVERAL_WAYS
 
 pytestmark = pytest.mark.corpus
 
-# changes that round otherwise by intent; all others leave every bit
-ROUNDS = {"lower_precision"}
+# the changes whose results round otherwise, and by how much of the largest; all others leave every bit
+ROUNDS = {
+    # bfloat16 keeps 8 bits: each operand is off by 2 ** -9 of itself at most
+    "lower_precision": 2 * 2**-9,
+    # several sums of 4 * 128 float32 products become one product, which a BLAS may add up in another order
+    "psum_in_flight": 512 * 2**-24,
+}
 
 
 def applied(folder: Path, case: Case) -> advising.Applied:
@@ -47,8 +52,7 @@ def test_a_change_keeps_results_and_comments_and_gains_what_was_said(name: str, 
     outcome = applied(tmp_path, case)
     assert case.says in [line.strip() for line in outcome.text.splitlines()]
     assert comments(outcome.text) == comments(case.text)
-    # bfloat16 keeps 8 bits: each operand is off by 2 ** -9 of itself at most
-    assert outcome.difference <= (2 * 2**-9 if case.id in ROUNDS else 0)
+    assert outcome.difference <= ROUNDS.get(case.id, 0)
     low, high = outcome.advice.interval_us
     gain = outcome.before.latency_us - outcome.after.latency_us
     assert low < gain
