@@ -32,6 +32,7 @@ from nkilab.einsum.rewrite.repeated import with_repeated_operands
 from nkilab.einsum.rewrite.scan_parts import with_scans_in_parts
 from nkilab.einsum.rewrite.turns_in_parts import with_turns_in_parts
 from nkilab.einsum.rewrite.views import with_matrices_between, with_views
+from nkilab.einsum.rewrite.window_elements import with_elements_once
 from nkilab.einsum.rewrite.window_rows import with_overlapping_rows, with_windows_as_rows
 from nkilab.machine import MACHINES
 from tests.einsum.cascades import Steps
@@ -85,6 +86,9 @@ LAWS: dict[Kind, tuple[Callable[[Cascade], Cascade], Cascade]] = {
                   {"C": 3, "H": 8, "W": 12, "K": 5, "R": 2, "S": 3, "P": 4, "Q": 4})),
     Kind.BAND: (lambda c: with_bands_of_ones(c, 8), cascade_of("X: C P, Z: C P",
                 ["Z[c, p] = X[c + r - 1, p] ;; M unary(square) V add"], "Z", {"C": 9, "P": 4, "R": 3})),
+    Kind.ONCE: (with_elements_once, cascade_of("X: P, G: R, Y: Q R, Z: Q",
+                ["Y[q, r] = X[q + r] ;; M unary(exp)", "Z[q] = Y[q, r] . G[r] ;; M mul V add"], "Z",
+                {"P": 8, "Q": 6, "R": 3})),
     Kind.OVERLAP: (with_overlapping_rows, cascade_of("X: B L, F: K N, Z: B T K",
                    ["Z[b, t, k] = X[b, 2*t + 3*n] . F[k, n] ;; M mul V add"], "Z",
                    {"B": 2, "L": 19, "K": 5, "N": 4, "T": 5})),

@@ -35,6 +35,7 @@ from .plan.normal import normal
 from .rewrite.diagonals import with_diagonals
 from .rewrite.filters import with_sums_over_filters
 from .rewrite.splits import with_split_ranks
+from .rewrite.window_elements import with_elements_once
 
 # What may bind a cascade, as reports name it. psum is shared out best; vectors are multiplied with matrices
 # by all engines together; scans are VectorE's, or products of chunks; turns of a chain wait for each other.
@@ -76,6 +77,7 @@ class Roofline:
 def roofline(cascade: Cascade, dtypes: Mapping[str, str], machine: Machine) -> Roofline:
     """The roofline of a cascade whose ranks have extents."""
     times = dict.fromkeys(RESOURCES, 0.0)
+    cascade = with_elements_once(cascade)
     cascade = with_sums_over_filters(with_split_ranks(with_diagonals(cascade), are_shared=True))
     read = {tensor for einsum in cascade.einsums for tensor in einsum.reads}
     moved = (*(name for name in cascade.inputs if name in read), *cascade.outputs)

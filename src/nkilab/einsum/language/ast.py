@@ -293,6 +293,7 @@ class Kind(Enum):
     VIEW = "elements in the same order are the same tensor, however its axes are cut"
     PACKED = "products of small matrices are one of the matrix that has them on its diagonal"
     BAND = "a sum over a window is a product with a band of ones"
+    ONCE = "what windows make of an element is the same in each of them"
     OVERLAP = "rows that overlap are the elements of a tensor, some of them again"
     EXACT = "terms may be summed in any order, as long as none is rounded"
     FACTOR = "operands that may be swapped are combined in any order"
@@ -305,7 +306,7 @@ class Kind(Enum):
     def is_copy(self) -> bool:
         """Whether it has the type of what it is made of; others are computed in float32."""
         parts = Kind.PART, Kind.PARTS, Kind.PIECE, Kind.FACTOR, Kind.SUM, Kind.EXACT, Kind.LINEAR
-        return self not in (*parts, Kind.NOW, Kind.NEXT, Kind.DIAGONAL, Kind.LARGEST)
+        return self not in (*parts, Kind.ONCE, Kind.NOW, Kind.NEXT, Kind.DIAGONAL, Kind.LARGEST)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from functools import partial
 
 from ...machine import Machine
 from ..language.ast import Cascade, Kind
-from ..rewrite.bands import with_bands, with_bands_of_ones
+from ..rewrite.bands import with_bands, with_bands_of_ones, with_whole_bands
 from ..rewrite.batch_order import (
     with_batches_first,
     with_choices_last,
@@ -42,6 +42,7 @@ from ..rewrite.views import (
     with_matrices_between,
     with_views,
 )
+from ..rewrite.window_elements import with_elements_once
 from ..rewrite.window_rows import with_overlapping_rows, with_windows_as_rows
 from .knobs import Picker
 from .normal import has_few_rows, pairs
@@ -107,6 +108,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "what comparisons tell apart, piece by piece": lambda cascade, _: with_pieces(cascade),
     "sums over filters": lambda cascade, _: with_sums_over_filters(cascade),
     "products with what lies near as products of blocks": with_neighbours_as_products,
+    "sums over long windows as products of whole bands": with_whole_bands,
     "sums over long windows as products of bands": with_bands,
     "sums over windows as products of bands of ones": with_bands_of_ones,
     "results in strides collected on chip": lambda cascade, _: with_collected_results(cascade),
@@ -142,6 +144,7 @@ MADE = (
     "small operands of large products first",
     "what indices choose as tensors of their own",
     "sums over filters",
+    "sums over long windows as products of whole bands",
     "sums over long windows as products of bands",
     "windows that overlap as rows of a view",
     "ranks that windows keep apart as one behind them",
@@ -152,7 +155,8 @@ def rewritten_by(
     picker: Picker, cascade: Cascade, partitions: int, machine: Machine | None = None
 ) -> Cascade:
     """A cascade as choices want it, its ranks joined where they can be."""
-    cascade = with_common_results(with_compared_values(with_one_index(with_first_values(live(cascade)[0]))))
+    cascade = with_elements_once(with_compared_values(with_one_index(with_first_values(live(cascade)[0]))))
+    cascade = with_common_results(cascade)
     for what, rewrite in REWRITES.items():
         cascade = with_joined_ranks(cascade, partitions) if rewrite is with_columns else cascade
         paired = partial(_of_pairs, rewrite, machine=machine) if rewrite in OF_PAIRS else None

@@ -37,6 +37,8 @@ ZEROS_OF_ZEROS = ("", "multiply", "add", "subtract", "maximum", "minimum", "squa
 ENOUGH_COLUMNS = 64
 # times as many elements of a band as of the other operand, as they come in longer pieces
 LONGER = 2
+# tiles of partitions that a band as long as an axis has at most: of more, most are zeros
+TILES = 8
 
 
 def with_bands(cascade: Cascade, partitions: int) -> Cascade:
@@ -55,18 +57,70 @@ def with_bands(cascade: Cascade, partitions: int) -> Cascade:
     return with_split_ranks(seen) if bands else cascade
 
 
-def _rows(window: Window, added: Additions, partitions: int) -> int:
-    """How many places a block of the band has, about as many as there are blocks; 0 where it is not worth it.
+def with_whole_bands(cascade: Cascade, partitions: int) -> Cascade:
+    """The cascade with products of bands that are as long as an axis; every rank has an extent.
 
-    A window is worth it if it is not short, leaves nothing out and has its place alone, beside few columns.
+    `Y[i] = X[i + k - 2] . W[k]` is `Y[i] = X[e] . B[e, i]` with `B[e, i] = W[e - i + 2]`: a product of
+    matrices, which reads nothing beyond an edge of X. B is no larger than X and not much longer than a tile.
     """
+    added, steps, known = Additions(cascade), list[Step](), dict[object, Access]()
+    for step in cascade.steps:
+        windows = (w for w in windows_of(step, cascade) if w.is_whole and _is_long(w, added, FEWEST))
+        window = next((w for w in windows if _is_small(w, added, partitions)), None)
+        steps += _as_whole(window, added, known) if window else [step]
+    return added.applied(tuple(steps)) if known else cascade
+
+
+def _is_small(window: Window, added: Additions, partitions: int) -> bool:
+    """Whether a band as long as an axis has no more elements than the image."""
+    names = {v for v in _filter_of(window).variables if v != window.summed}
+    sizes = (added.extent(v, window.einsum) for v in {*names, window.place})
+    is_short = window.size <= TILES * partitions
+    return is_short and window.size * prod(sizes) <= prod(added.cascade.shape(window.image.tensor))
+
+
+def _as_whole(window: Window, added: Additions, known: dict[object, Access]) -> list[Einsum]:
+    """A sum over windows of an axis as a product with a band along all of that, made unless it is known."""
+    einsum, place, (stride, back) = window.einsum, window.place, window.steps
+    other, size = _filter_of(window), added.extent(place, einsum)
+    key = (other, window.summed, place, window.index, window.size, size)
+    steps = list[Einsum]()
+    if key not in known:
+        along = added.rank(f"{place.upper()}_BAND", window.size).lower()
+        names = [along, place, *(v for v in other.variables if v != window.summed)]
+        known[key] = added.along(f"{other.tensor}_band", names, einsum, Kind.BAND, other.tensor)
+        at = affine([(along, back), (place, -back * stride)], -back * window.index.constant)
+        whole = other.with_indices(lambda index: index.replaced({window.summed: at}))
+        steps = [Einsum(known[key], (whole,))]
+    here = known[key].affine[0]
+
+    def read(access: Access) -> Access:
+        if access is other:
+            return known[key]
+        return access.with_indices(lambda i: here if i.at(added.sizes) == window.index else i)
+
+    return [*steps, replace(einsum.reading(read), text="", before=einsum.title)]
+
+
+def _filter_of(window: Window) -> Access:
+    """What the elements of a window are multiplied by."""
+    return next(a for a in window.einsum.accesses if a is not window.image)
+
+
+def _is_long(window: Window, added: Additions, least: int) -> bool:
+    """Whether a window is long, leaves nothing out, and has its place alone, beside one operand."""
     einsum, size = window.einsum, added.extent(window.place, window.einsum)
     uses = sum(window.place in i.variables for i in einsum.indices)
     is_pair = len(einsum.accesses) == len(einsum.operands) == 2 == uses
-    if not is_pair or window.length < SHORT or size < FEW or abs(window.steps[1]) > 1:
+    return is_pair and window.length >= least and size >= FEW and abs(window.steps[1]) == 1
+
+
+def _rows(window: Window, added: Additions, partitions: int) -> int:
+    """How many places a block of the band has, about as many as there are blocks; 0 beside many columns."""
+    if not _is_long(window, added, SHORT):
         return 0
-    (other,) = (a for a in einsum.accesses if a is not window.image)
-    own, others = {*window.image.variables}, {*other.variables}
+    einsum, size = window.einsum, added.extent(window.place, window.einsum)
+    own, others = {*window.image.variables}, {*_filter_of(window).variables}
     rows, columns = (
         prod(added.extent(v, einsum) for v in einsum.output.variables if v in side)
         for side in (own - others, others - own)
@@ -86,7 +140,7 @@ def _banded(window: Window, added: Additions, rows: int) -> tuple[list[Einsum], 
     start = min(0, step * (rows - 1)) + min(0, back * (window.length - 1))
     whole = affine([(block, rows), (row, 1)])
     values = {place: whole, summed: affine([(band, back), (row, -back * step)], back * start)}
-    other = next(a for a in einsum.accesses if a is not window.image)
+    other = _filter_of(window)
     before = list[Einsum]()
     if not window.is_whole or other.tensor in added.cascade.outputs or other.variables[-1] != summed:
         # beyond a copy of what the sum has of it lie zeros; a band moves on along its last axis
