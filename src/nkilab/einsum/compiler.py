@@ -20,7 +20,7 @@ from .checks.model import close_to
 from .checks.names import check_cascade, known_ranks
 from .compiled import PRINTERS, CompiledEinsum
 from .grades import Finding, enforce
-from .language.ast import Access, Cascade, Einsum
+from .language.ast import Access, Cascade
 from .language.extents import merged_sizes, sized, sizes_of_arrays, with_longer_inputs
 from .language.forms import spec_from
 from .language.shorthand import need_instructions
@@ -325,10 +325,7 @@ def with_axes_swapped(cascade: Cascade, output: str) -> Cascade:
     def turned(access: Access) -> Access:
         return replace(access, indices=access.indices[::-1]) if access.tensor == output else access
 
-    def changed(einsum: Einsum) -> Einsum:
-        return replace(einsum.reading(turned), output=turned(einsum.output))
-
-    steps = (step.with_body(map(changed, step.body)) for step in cascade.steps)
+    steps = (step.with_body(e.changing(turned) for e in step.body) for step in cascade.steps)
     tensors = {**cascade.tensors, output: replace(tensor, ranks=tensor.ranks[::-1])}
     return replace(cascade, tensors=tensors, steps=tuple(steps))
 

@@ -252,7 +252,7 @@ class _Errors:
         if maker is None or maker.reduce_op not in EXACT or maker.map_op or maker.condition:
             return ()
         names = dict(zip(maker.output.variables, best.variables, strict=False))
-        read = [a.with_indices(lambda i: i.renamed(names)) for a in maker.accesses]
+        read = [a.renamed(names) for a in maker.accesses]
         return tuple(n for n, v in enumerate(order) if v not in best.variables) if read == [values] else ()
 
     def off(self, operand: Any, grids: Mapping[str, Any], extents: list[int]) -> Any:

@@ -20,6 +20,7 @@ from .indices import Changed as Changed
 from .indices import Digit as Digit
 from .indices import Gather as Gather
 from .indices import Index as Index
+from .indices import Indexed as Indexed
 from .indices import Operand as Operand
 from .indices import Place as Place
 from .indices import Position as Position
@@ -79,7 +80,7 @@ class Recurrence:
 
 
 @dataclass(frozen=True)
-class Einsum:
+class Einsum(Indexed):
     """One Einsum: output = reduce over the variables that only stand on the right of map(operands)."""
 
     output: Access  # what it writes
@@ -163,6 +164,10 @@ class Einsum:
         """It with other operands for those that are tensors."""
         operands = tuple(changed(o) if isinstance(o, Access) else o for o in self.operands)
         return self if operands == self.operands else replace(self, operands=operands)
+
+    def changing(self, changed: Callable[[Access], Access]) -> Einsum:
+        """It with other accesses of what it reads and writes."""
+        return replace(self.reading(changed), output=changed(self.output))
 
     def with_indices(self, changed: Changed) -> Einsum:
         """It with other affine indices: of what it writes, reads, gathers by and compares."""

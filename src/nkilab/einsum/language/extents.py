@@ -78,7 +78,7 @@ def _with_own_variables(cascade: Cascade) -> Cascade:
             and rank.lower() not in einsum.variables
         }  # fmt: skip
         opened.update({einsum.name: einsum.formula} if names else {})
-        return einsum.with_indices(lambda index: index.renamed(names)) if names else einsum
+        return einsum.renamed(names) if names else einsum
 
     opened = dict[str, str]()
     turns = ((s, s.variable if isinstance(s, Iterate) else "") for s in cascade.steps)

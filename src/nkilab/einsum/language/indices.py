@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
+from typing import TypeVar
 
 from .operators import OPERATORS
+
+Item = TypeVar("Item", bound="Indexed")
 
 
 @dataclass(frozen=True)
@@ -158,8 +161,24 @@ def plain(names: Iterable[str]) -> tuple[Affine, ...]:
     return tuple(Affine(((name, 1),)) for name in names)
 
 
+class Indexed:
+    """What has affine indices."""
+
+    def with_indices(self: Item, changed: Changed) -> Item:
+        """It with other affine indices."""
+        raise NotImplementedError
+
+    def renamed(self: Item, names: Mapping[str, str]) -> Item:
+        """It with other names in all indices."""
+        return self.with_indices(lambda index: index.renamed(names))
+
+    def replaced(self: Item, values: Mapping[str, Affine]) -> Item:
+        """It with indices instead of some names."""
+        return self.with_indices(lambda index: index.replaced(values))
+
+
 @dataclass(frozen=True)
-class Gather:
+class Gather(Indexed):
     """An index that a tensor holds."""
 
     access: Access
@@ -187,7 +206,7 @@ Changed = Callable[[Affine], Affine]
 
 
 @dataclass(frozen=True)
-class Access:
+class Access(Indexed):
     """A tensor with its indices."""
 
     tensor: str
@@ -235,7 +254,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Scalar:
+class Scalar(Indexed):
     """A parameter by name, a number, or what an operator makes of several: its name is what Python writes."""
 
     name: str = ""
@@ -276,7 +295,7 @@ class Scalar:
 
 
 @dataclass(frozen=True)
-class Position:
+class Position(Indexed):
     """The value of an affine index as an operand."""
 
     index: Affine

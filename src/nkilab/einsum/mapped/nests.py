@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeVar
 
-from ..language.ast import Access, Affine, Cascade, Einsum, Iterate
+from ..language.ast import Access, Cascade, Einsum, Iterate
 from ..language.spec import Fusion, Placement, Spec
 from ..plan.given import Given, Turn
 from ..written.ranks import Ranks
@@ -223,7 +222,7 @@ class _Scheduling:
             if source is None or [e for e in cascade.einsums if access.tensor in e.reads] != [one]:
                 continue
             names = {i.plain: j.plain for i, j in zip(source.output.affine, access.affine, strict=True)}
-            read = source.accesses[0].with_indices(partial(Affine.renamed, names=names))
+            read = source.accesses[0].renamed(names)
             steps = [replace(s, operands=(read,)) if s is one else s for s in self.cascade.steps]
             steps.remove(source)
             tensors = {t: tensor for t, tensor in self.cascade.tensors.items() if t != source.name}
@@ -258,7 +257,7 @@ class _Scheduling:
 
         tensor = cascade.tensors[output.tensor]
         ranks = tuple(r for n, r in enumerate(tensor.ranks) if n not in gone)
-        einsums = [replace(e.reading(without), output=without(e.output)) for e in cascade.einsums]
+        einsums = [e.changing(without) for e in cascade.einsums]
         tensors = {**cascade.tensors, tensor.name: replace(tensor, ranks=ranks)}
         self.cascade = replace(cascade, steps=tuple(einsums), tensors=tensors)
 

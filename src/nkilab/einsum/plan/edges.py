@@ -427,9 +427,7 @@ def _widened(cascade: Cascade, block: Iterate, name: str, halo: Sequence[tuple[i
             access, indices=tuple(_later(i, low) for i, (low, _) in zip(access.indices, halo, strict=True))
         )
 
-    steps = [
-        s.with_body(replace(e.reading(moved), output=moved(e.output)) for e in s.body) for s in cascade.steps
-    ]
+    steps = [s.with_body(e.changing(moved) for e in s.body) for s in cascade.steps]
     # variables keep the extents that the narrower axes told
     added.sizes = {**sizes, **added.sizes}
     every = [free_variable(f"{rank.lower()}_all", cascade) for rank in ranks]

@@ -260,7 +260,7 @@ def _moved_ns(
 
 def _unnamed(access: Access | None, own: str) -> str:
     """An operand, whatever its own variable is called."""
-    return str(access and access.with_indices(lambda index: index.renamed({own: "_"})))
+    return str(access and access.renamed({own: "_"}))
 
 
 def places_of(ctx: Context, part: str, spans: Mapping[str, Span]) -> list[tuple[int, ...]]:

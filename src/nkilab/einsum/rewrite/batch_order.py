@@ -148,7 +148,7 @@ def reordered(
         return replace(access, tensor=names[access.tensor], indices=tuple(access.indices[n] for n in order))
 
     def changed(einsum: Einsum) -> Einsum:
-        other = replace(einsum.reading(ordered), output=ordered(einsum.output))
+        other = einsum.changing(ordered)
         return einsum if other == einsum else replace(other, before=einsum.title)
 
     return [step.with_body(map(changed, step.body)) for step in added.cascade.steps], ordered

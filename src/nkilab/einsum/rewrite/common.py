@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import permutations
 from math import prod
 
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Gather, Index, Kind, Operand, Step, plain
+from ..language.ast import Access, Cascade, Einsum, Gather, Index, Kind, Operand, Step, plain
 from ..language.operators import OPERATORS
-from .defer import names_of, renamed
+from .defer import names_of
 
 # operands of which every order is compared; times as large as what is small beside it a tensor is
 MOST_OPERANDS, SMALL = 4, 16
@@ -38,21 +37,17 @@ def with_common_results(cascade: Cascade) -> Cascade:
             makers.append(step)
         elif maker.name in outputs:
             # an output may have less precision than what is computed with on chip
-            inner = replace(maker, output=_called_by(step.output, {v: n for n, v in names.items()}), text="")
+            inner = replace(maker, output=step.output.renamed({v: n for n, v in names.items()}), text="")
             place = next(n for n, s in enumerate(steps) if s is maker)
             steps[place:] = [inner, _copy(maker, inner.output), *steps[place + 1 : -1]]
             makers[makers.index(maker)] = inner
         else:
-            same[step.name] = (step.output, _called_by(maker.output, names))
+            same[step.name] = (step.output, maker.output.renamed(names))
             steps[-1:] = [_copy(step, same[step.name][1])] * len(outputs)
     gone = {*cascade.written}.difference(e.name for s in steps for e in s.body)
     tensors = {name: tensor for name, tensor in cascade.tensors.items() if name not in gone}
     is_same = len(alone) == sum(map(len, known.values()))
     return cascade if is_same else replace(cascade, tensors=tensors, steps=tuple(steps))
-
-
-def _called_by(access: Access, names: Mapping[str, str]) -> Access:
-    return access.with_indices(lambda index: index.renamed(names))
 
 
 def _copy(einsum: Einsum, source: Access) -> Einsum:
@@ -96,7 +91,7 @@ def _names(maker: Einsum, einsum: Einsum, cascade: Cascade) -> dict[str, str]:
     for operands in permutations(maker.operands) if is_free else [maker.operands]:
         names = dict(p for pair in zip(operands, einsum.operands, strict=True) for p in called(*pair))
         names = {v: names.get(v, v) for v in maker.variables}
-        other = replace(maker, operands=operands).with_indices(partial(Affine.renamed, names=names))
+        other = replace(maker, operands=operands).renamed(names)
         is_same = (other.operands, other.condition) == (einsum.operands, einsum.condition)
         is_same &= {*other.output.variables} == {*einsum.output.variables}
         is_same &= {*names.values()} == {*einsum.variables} and len(names) == len(einsum.variables)
@@ -152,7 +147,7 @@ def _flat(einsum: Einsum, inner: Mapping[str, Einsum]) -> list[Operand]:
         maker = inner.get(operand.tensor) if isinstance(operand, Access) else None
         names = names_of(maker.output, operand) if maker and isinstance(operand, Access) else None
         if maker and names and (maker.map_op, len(names)) == (einsum.map_op, len(einsum.variables)):
-            operands += [renamed(o, names) for o in _flat(maker, inner)]
+            operands += [o.renamed(names) for o in _flat(maker, inner)]
         else:
             operands.append(operand)
     return operands
@@ -171,7 +166,7 @@ def with_shared_names(cascade: Cascade) -> Cascade:
         names = {v: name for v, name in names.items() if v != name and not {v, name} & fixed}
         while clashing := [v for v, name in names.items() if _names_beside(einsum, names, v).count(name)]:
             del names[clashing[-1]]
-        other = einsum.with_indices(lambda index: index.renamed(names))
+        other = einsum.renamed(names)
         is_same = all(cascade.extent(name, other) == cascade.extent(v, einsum) for v, name in names.items())
         other = replace(other, before=einsum.title) if names and is_same else einsum
         makers.setdefault(other.name, other.output)

@@ -61,7 +61,7 @@ def _terms(maker: Einsum, reader: Einsum, added: Additions, types: Mapping[str, 
         Einsum(added.along(f"{rows[0].tensor}_sum", kept, reader, Kind.EXACT), (rows[0],), reduce_op="add")
     ]
     for term in maker.accesses:
-        read: dict[Access, Operand] = {a: a for a in reader.accesses} | {access: renamed(term, names)}
+        read: dict[Access, Operand] = {a: term.renamed(names) if a == access else a for a in reader.accesses}
         read |= {} if term is whole else {rows[0]: terms[0].output}
         total = added.along(f"{reader.name}_sum", reader.output.variables, reader, Kind.SUM)
         sums = replace(reader.reading(read.__getitem__), output=total, text="")
@@ -115,8 +115,8 @@ def _parted(maker: Einsum, reader: Einsum, cascade: Cascade) -> tuple[Einsum, Op
             continue
         if not _is_less(cascade, maker, reader):
             continue
-        operands = tuple(renamed(whole, names) if o is access else o for o in reader.operands)
-        return replace(reader, operands=operands, text=""), renamed(factor, names)
+        operands = tuple(whole.renamed(names) if o is access else o for o in reader.operands)
+        return replace(reader, operands=operands, text=""), factor.renamed(names)
     return None
 
 
@@ -128,11 +128,6 @@ def names_of(output: Access, access: Access) -> dict[str, str] | None:
             return None
         found[made.plain] = read.plain
     return found if len(set(found.values())) == len(found) == len(output.indices) else None
-
-
-def renamed(operand: Operand, names: Mapping[str, str]) -> Operand:
-    """An operand with other variables."""
-    return operand.with_indices(lambda index: index.renamed(names))
 
 
 def _is_less(cascade: Cascade, maker: Einsum, reader: Einsum) -> bool:

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import pairwise
 
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Operand, Step, affine, plain
+from ..language.ast import Access, Cascade, Einsum, Kind, Operand, Step, affine, plain
 from ..language.operators import OPERATORS
 
 
@@ -56,7 +56,7 @@ def _of_one_value(einsum: Einsum, cascade: Cascade) -> Einsum:
         is_within = least >= 0 and most < cascade.extent(variable, einsum)
         if variable in einsum.reduced and abs(c) == 1 and is_within:
             one = replace(einsum, condition=None, otherwise=0.0, text="")
-            one = one.with_indices(partial(Affine.replaced, values={variable: value}))
+            one = one.replaced({variable: value})
             return one if one.reduced else replace(one, reduce_op="")
     return einsum
 
@@ -74,7 +74,7 @@ def _diagonal(tensor: str, first: int, added: Additions) -> Einsum | None:
     name = added.tensor(
         f"{tensor}_diagonal", (*ranks[: first + 1], *ranks[first + 2 :]), tensor, Kind.DIAGONAL
     )
-    own = makers[0].with_indices(lambda index: index.renamed({other: one}))
+    own = makers[0].renamed({other: one})
     indices = own.output.indices
     output = Access(name, (*indices[:first], *indices[first + 1 :]))
     return replace(own, output=output, text="")

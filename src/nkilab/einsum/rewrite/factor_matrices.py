@@ -59,7 +59,7 @@ def _with_matrix(
         )
         for hint, ranks, names in (("places", own[:1], (row,)), ("diagonal", own[1:], factors.variables))
     )
-    output = einsum.output.with_indices(lambda index: index.renamed({row: rank.lower()}))
+    output = einsum.output.renamed({row: rank.lower()})
     operands = tuple(matrix if o == factors else o for o in einsum.operands)
     steps = (
         Einsum(places, (Scalar(value=1.0),), condition=Condition(here, "==", column)),

@@ -12,14 +12,14 @@ from typing import TypeVar
 
 from ..language.additions import Additions
 from ..language.ast import Cascade, Derived, Einsum, Iterate, Kind, Recurrence, Step, Tensor
-from ..language.indices import Access, Affine, Operand, Position, Scalar, plain
+from ..language.indices import Access, Affine, Indexed, Operand, Position, Scalar, plain
 
-Kept = TypeVar("Kept", bound=Operand)
+Kept = TypeVar("Kept", bound=Indexed)
 
 
 def at(operand: Kept, variable: str, place: Affine) -> Kept:
     """An operand with an index instead of a variable."""
-    return operand.with_indices(lambda i: i.replaced({variable: place}))  # type: ignore[return-value]
+    return operand.replaced({variable: place})
 
 
 class InChunks:

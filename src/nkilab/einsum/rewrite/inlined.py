@@ -15,7 +15,7 @@ from ..language.ast import Access, Affine, Cascade, Einsum, Iterate, Operand, Po
 from ..language.operators import OPERATORS
 from ..language.subexpressions import ONE, combined
 from .common import reading
-from .defer import names_of, renamed
+from .defer import names_of
 
 
 def inlined(cascade: Cascade) -> tuple[Cascade, list[str]]:
@@ -144,6 +144,6 @@ def _summed(part: Einsum, total: Einsum) -> Einsum | None:
     names = names_of(part.output, total.accesses[0])
     if names is None or set(part.reduced) & {*names.values()} or total.recurrence is not None:
         return None
-    operands = tuple(renamed(o, names) for o in part.operands)
+    operands = tuple(o.renamed(names) for o in part.operands)
     is_plain = all(isinstance(i, Affine) for i in total.output.indices)
     return replace(part, output=total.output, operands=operands, text="") if is_plain else None

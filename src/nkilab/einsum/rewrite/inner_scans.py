@@ -178,9 +178,7 @@ class _Turn:
 
     def in_edges(self, einsum: Einsum, axis: int) -> Einsum:
         """An Einsum on tensors of edges along an axis."""
-        return replace(
-            einsum.reading(lambda a: self.at_edge(a, axis)), output=self.at_edge(einsum.output, axis)
-        )
+        return einsum.changing(lambda access: self.at_edge(access, axis))
 
     def at_edge(self, access: Access, axis: int) -> Access:
         """An access of an edge along an axis as one of the tensor that has it alone."""
@@ -224,8 +222,7 @@ class _Turn:
 
     def short(self, einsum: Einsum) -> Einsum:
         """An Einsum as one turn sees it."""
-        own = replace(einsum.reading(self.in_turn), output=self.in_turn(einsum.output))
-        return own.with_indices(lambda i: i.renamed({self.turn: self.number}))
+        return einsum.changing(self.in_turn).renamed({self.turn: self.number})
 
     def in_turn(self, access: Access) -> Access:
         """An access without the rank of the turns, if it is of a tensor that they write."""
@@ -250,8 +247,7 @@ class _Turn:
 
     def long(self, einsum: Einsum) -> Einsum:
         """An Einsum of one turn as one of the block."""
-        own = einsum.with_indices(lambda i: i.renamed({self.number: self.turn}))
-        return replace(own.reading(self.of_turns), output=self.of_turns(own.output), text="")
+        return replace(einsum.renamed({self.number: self.turn}).changing(self.of_turns), text="")
 
     def of_turns(self, access: Access) -> Access:
         """An access of one turn as one of all."""
@@ -271,7 +267,7 @@ def _moved(einsum: Einsum, axis: int, index: Index) -> Einsum:
     if not isinstance(own, Affine) or [c for _, c in own.terms] != [1]:
         raise NoRecurrenceError(f"{einsum.output} is written before the block")
     value = replace(index, constant=index.constant - own.constant)
-    return replace(einsum.with_indices(lambda i: i.replaced({own.terms[0][0]: value})), text="")
+    return replace(einsum.replaced({own.terms[0][0]: value}), text="")
 
 
 def _with_fewer(einsums: Sequence[Einsum]) -> Iterator[Einsum]:

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import permutations
 
 from ..language.additions import Additions
 from ..language.ast import Cascade, Derived, Einsum, Kind, Recurrence, Step, Tensor
-from ..language.indices import Access, Affine, Operand, Scalar, affine, plain
+from ..language.indices import Access, Operand, Scalar, affine, plain
 from .chunks import Form, forms_of, with_chunks
 from .common import called
-from .in_chunks import Kept, at
+from .in_chunks import at
 
 
 def with_joined_chunks(cascade: Cascade, partitions: int) -> Cascade:
@@ -80,15 +79,10 @@ def _names(one: Form, more: Form) -> dict[str, str]:
     names = {more.turn: one.turn} | dict(n for pair in pairs for n in called(*pair))
     columns = [_columns(one), _columns(more)]
     lanes = [{names.get(v, v) for v in f.scan.output.variables} - {*_columns(f)} for f in (one, more)]
-    is_same = mine == [[_renamed(o, names) for o in own] for own in theirs] and lanes[0] == lanes[1]
+    is_same = mine == [[o.renamed(names) for o in own] for own in theirs] and lanes[0] == lanes[1]
     is_same &= _reads_own(one) == _reads_own(more) and {*columns[1]}.isdisjoint(names.values())
     is_narrow = max(map(len, columns)) < 2
     return names if is_same and is_narrow and len({*names.values()}) == len(names) else {}
-
-
-def _renamed(item: Kept, names: dict[str, str]) -> Kept:
-    """An operand with other variables."""
-    return item.with_indices(partial(Affine.renamed, names=names))  # type: ignore[return-value]
 
 
 class _Join:
@@ -96,7 +90,7 @@ class _Join:
 
     def __init__(self, cascade: Cascade, one: Form, more: Form, names: dict[str, str]) -> None:
         self.added, self.steps = Additions(cascade), list[Step]()
-        self.forms, self.named = (one, more), partial(_renamed, names=names)
+        self.forms, self.names = (one, more), names
         columns = [next(iter(_columns(f)), "") for f in self.forms]
         sizes = [cascade.extent(v, f.scan) if v else 1 for v, f in zip(columns, self.forms, strict=True)]
         rank = self.added.rank(f"{one.scan.name.upper()}_COLUMN", sum(sizes))
@@ -140,7 +134,7 @@ class _Join:
 
     def apart(self, whole: Access, one: Einsum | None, more: Einsum | None) -> None:
         """Add what columns of both states are, of those that are read."""
-        outputs = [one and one.output, more and self.named(more.output)]
+        outputs = [one and one.output, more and more.output.renamed(self.names)]
         for output, place in zip(outputs, self.places, strict=True):
             if isinstance(output, Access):
                 self.steps.append(Einsum(output, (at(whole, self.column, place),)))
@@ -149,13 +143,13 @@ class _Join:
         """What computes one state, and what is read of both."""
         one, more = self.forms
         (decay,), keys, queries = _shared(one)
-        values = Counter(one.terms[0].values), Counter(map(self.named, more.terms[0].values))
+        values = Counter(one.terms[0].values), Counter(v.renamed(self.names) for v in more.terms[0].values)
         both = values[0] & values[1]
         apart = self.beside("values", *([*(own - both).elements()] for own in values))
         added = self.put("added", self.ranks, (*keys, *both.elements(), apart), "multiply")
         first, own = (f.scan.operands[2] for f in self.forms)
         if first != own or not isinstance(first, Scalar):
-            first = self.beside("first", [first], [self.named(own)])
+            first = self.beside("first", [first], [own.renamed(self.names)])
         assert one.scan.recurrence is not None
         # of what is taken away, values have the sign
         scan = replace(one.scan.recurrence, op1="add")

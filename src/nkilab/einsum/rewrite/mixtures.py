@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 from math import prod
 
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step
+from ..language.ast import Access, Cascade, Einsum, Kind, Step
 from .batch_order import bound_tensors, is_sum
 from .defer import names_of
 
@@ -42,7 +41,7 @@ def _mixed(
     added, names = Additions(cascade), names_of(maker.output, access)
     if names is None or {*maker.reduced} & {*reader.variables}:
         return None
-    inner = [a.with_indices(partial(Affine.renamed, names=names)) for a in maker.accesses]
+    inner = [a.renamed(names) for a in maker.accesses]
     last = next(a for a in reader.accesses if a is not access)
     sizes = {
         v: added.extent(v, e) for e, own in ((maker, maker.reduced), (reader, reader.variables)) for v in own

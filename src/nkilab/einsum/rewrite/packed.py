@@ -154,7 +154,7 @@ def _packed(small: _Small, cascade: Cascade, partitions: int) -> Cascade | None:
     inside = (*names[:first], row, *names[first:second], column, *names[second:])
     ranks = tuple(other if v == other.lower() else added.rank_of(v, einsum) for v in inside)
     matrix = added.tensor(f"{small.weights.tensor}_packed", ranks, small.weights.tensor, Kind.VIEW)
-    image = small.image.with_indices(lambda index: index.renamed({small.batch: other.lower()}))
+    image = small.image.renamed({small.batch: other.lower()})
     read = {small.image: image, small.weights: Access(matrix, plain(inside))}
     changed = replace(einsum.reading(read.__getitem__), before=einsum.title, text="")
     steps = tuple(changed if step is einsum else step for step in cascade.steps)

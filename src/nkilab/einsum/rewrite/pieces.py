@@ -177,7 +177,7 @@ class _Pieces:
             operands = operands if holds else (Scalar(value=einsum.otherwise),)
             einsum = replace(einsum, condition=None, map_op=einsum.map_op if holds else "")
         map_op, operands = _folded(einsum.map_op, operands)
-        moved = einsum.with_indices(lambda index: index.replaced(at))
+        moved = einsum.replaced(at)
         indices = [*moved.output.indices]
         indices[axis] = Affine(((own, 1),))
         names = [i.plain for i in indices]
@@ -214,7 +214,7 @@ class _Pieces:
     def read(self, operand: Operand, piece: int, at: Mapping[str, Affine]) -> Operand:
         """An operand of a piece: a piece itself, or part of another tensor."""
         if not isinstance(operand, Access) or operand.tensor not in self.axes:
-            return operand.with_indices(lambda index: index.replaced(at))
+            return operand.replaced(at)
         axis, key = self.axes[operand.tensor], (operand.tensor, piece)
         indices = [i.replaced(at) for i in operand.affine]
         indices[axis] = Affine(((self.ranks[piece].lower(), 1),))
@@ -222,7 +222,7 @@ class _Pieces:
             return Access(self.names[key], tuple(indices))
         names, value = self.known[key]
         values = dict(zip(names, indices, strict=True))
-        return value.with_indices(lambda index: index.replaced(values))
+        return value.replaced(values)
 
 
 def _folded(op: str, operands: tuple[Operand, ...]) -> tuple[str, tuple[Operand, ...]]:

@@ -63,7 +63,7 @@ def with_first_values(cascade: Cascade) -> Cascade:
         if known is None or source not in begun:
             return einsum
         place = {known.variable: affine([(begun[source], 1)], 0 if known.is_descending else -1)}
-        own = einsum.with_indices(lambda i: i.replaced(place))
+        own = einsum.replaced(place)
         start = [Scalar(value=OPERATORS[known.op1].identity or 0.0)] if known.op1 else []
         operands = (*own.operands[: 2 if start else 1], *start)
         return replace(
@@ -83,7 +83,7 @@ def _begun(scan: Einsum, cascade: Cascade, added: Additions) -> str:
     turns, nothing = cascade.extent(known.variable, scan), OPERATORS[known.op1].identity
     begin = {known.variable: affine([], turns if known.is_descending else -1)}
     readers = [e for e in cascade.einsums if e.recurrence and e is not scan and scan.output in e.operands]
-    is_next = second.with_indices(lambda i: i.replaced(begin)) == initial
+    is_next = second.replaced(begin) == initial
     if nothing is None or not is_next or not all(e.is_last for e in readers):
         return ""
     number = first.value if isinstance(first, Scalar) and not first.name else None
@@ -167,7 +167,7 @@ def _upwards(cascade: Cascade, block: Iterate) -> tuple[Cascade, Iterate]:
             return access
         return replace(_from_end(access, falling[access.tensor], cascade), tensor=names[access.tensor])
 
-    bodies = ([replace(e.reading(upwards), output=upwards(e.output)) for e in s.body] for s in cascade.steps)
+    bodies = ([e.changing(upwards) for e in s.body] for s in cascade.steps)
     steps = [step.with_body(body) for step, body in zip(cascade.steps, bodies, strict=True)]
     for tensor in falling:
         ranks = enumerate(added.tensors.pop(tensor).ranks)
@@ -240,7 +240,7 @@ class _Distribution:
             """What the block alone reads, in the order of its turns."""
             return _from_end(access, own.get(access.tensor, ()), self.source)
 
-        return [replace(e.reading(in_order), output=in_order(e.output)) for e in body]
+        return [e.changing(in_order) for e in body]
 
     def cascade(self) -> Cascade:
         """The cascade with the block taken apart.

@@ -87,7 +87,7 @@ class _Parts:
     def placed(self, operand: Operand, place: Affine, variable: str = "") -> Operand:
         """An operand at a place among the turns, which a variable counts."""
         turn = variable or self.turn
-        return operand.with_indices(lambda index: index.replaced({turn: place}))
+        return operand.replaced({turn: place})
 
     def add(
         self, hint: str, operands: Sequence[Operand], along: str, kind: str = "scan", op1: str = ""

@@ -169,10 +169,10 @@ def split(
             return replace(access, indices=tuple(indices))
 
         values = {v: Affine(tuple(zip(own, steps, strict=True))) for v, own in variables.items()}
-        read = replace(einsum.reading(apart), output=apart(einsum.output))
+        read = einsum.changing(apart)
         if read.recurrence is not None and read.along[0] in variables:
             read = replace(read, recurrence=replace(read.recurrence, variable=variables[read.along[0]][0]))
-        in_parts = read.with_indices(lambda index: index.replaced(values))
+        in_parts = read.replaced(values)
         return einsum if read == einsum else replace(in_parts, before=einsum.title)
 
     return added.applied(tuple(step.with_body(map(changed, step.body)) for step in cascade.steps))

@@ -78,7 +78,7 @@ def renamed(operand: Operand, names: Mapping[str, str]) -> Operand:
     """
     if isinstance(operand, Access) and operand.gathers:
         raise NoRecurrenceError(f"{operand} is gathered")
-    return operand.with_indices(lambda index: index.renamed(names))
+    return operand.renamed(names)
 
 
 class Reduction:

@@ -211,7 +211,7 @@ class _Parts:
 
     def moved(self, operand: Operand) -> Operand:
         """An operand that depends on no state, in a part."""
-        return operand.with_indices(lambda index: index.replaced({self.block.variable: self.at}))
+        return operand.replaced({self.block.variable: self.at})
 
     def cascade(self) -> Cascade:
         """The cascade with the block in parts."""
@@ -262,18 +262,14 @@ class _Parts:
             return Access(self.last[access.tensor], (first, *plain(self.lanes(access.tensor))))
 
         def moved(einsum: Einsum) -> Einsum:
-            operands = (
-                own(o) if self.is_linear(o) else o.with_indices(lambda i: i.replaced(place))
-                for o in einsum.operands
-            )
+            operands = (own(o) if self.is_linear(o) else o.replaced(place) for o in einsum.operands)
             return replace(einsum, output=own(einsum.output), operands=tuple(operands), text="")
 
         for state in states:
             yield Einsum(own(state.output, Affine()), (self.begins(state.name, Affine((), self.count)),))
         yield Iterate(left, tuple(map(moved, self.turns.body)), self.block.place)
         for einsum in (e for e in self.turns.body if e.name in self.kept):
-            output = einsum.output.with_indices(lambda i: i.replaced(place))
-            yield Einsum(output, (own(einsum.output),))
+            yield Einsum(einsum.output.replaced(place), (own(einsum.output),))
 
     def in_parts(self, einsum: Einsum) -> Einsum:
         """What a turn computes, in all parts, which begin with zeros."""
