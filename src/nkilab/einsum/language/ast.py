@@ -28,6 +28,7 @@ from .indices import Scalar as Scalar
 from .indices import affine as affine
 from .indices import is_variable as is_variable
 from .indices import plain as plain
+from .indices import strides as strides
 
 Error = TypeVar("Error", bound=NkilabError)
 

@@ -6,10 +6,11 @@ Every index is affine in rank variables (lower case) and extents (upper case), o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import accumulate, product
+from operator import mul
 from typing import TypeVar
 
 from .operators import OPERATORS
@@ -154,6 +155,11 @@ def affine(terms: list[tuple[str, int]], constant: int = 0) -> Affine:
     for name, c in terms:
         merged[name] = merged.get(name, 0) + c
     return Affine(tuple((n, c) for n, c in merged.items() if c), constant)
+
+
+def strides(sizes: Sequence[int]) -> list[int]:
+    """How many elements behind each other those of axes lie, the last axis innermost."""
+    return [*accumulate(sizes[:0:-1], mul, initial=1)][::-1]
 
 
 def plain(names: Iterable[str]) -> tuple[Affine, ...]:

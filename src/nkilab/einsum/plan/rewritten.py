@@ -50,27 +50,38 @@ from .normal import has_few_rows, pairs
 Rewrite = Callable[[Cascade, int], Cascade]
 
 
+def _of(form: Rewrite, rewrite: Rewrite) -> Rewrite:
+    """A rewrite of a cascade in another form, in which it stays where there is nothing to rewrite."""
+
+    def both(cascade: Cascade, partitions: int) -> Cascade:
+        known = form(cascade, partitions)
+        other = rewrite(known, partitions)
+        return cascade if other is known else other
+
+    return both
+
+
+def _needed(cascade: Cascade, _: int) -> Cascade:
+    return live(cascade)[0]
+
+
 def _with_operands(rewrite: Rewrite) -> Rewrite:
     """A rewrite of recurrences in chunks or parts, in which their operands lie too."""
 
     def split(cascade: Cascade, partitions: int) -> Cascade:
-        needed = live(cascade)[0]
-        other = rewrite(needed, partitions)
-        return cascade if other is needed else with_split_ranks(other)
+        other = rewrite(cascade, partitions)
+        return cascade if other is cascade else with_split_ranks(other)
 
-    return split
+    return _of(_needed, split)
 
 
 def _in_lanes(cascade: Cascade, partitions: int) -> Cascade:
     """Rows in parts, once what lies side by side is one rank; where rows cannot be spread as they are."""
-    if has_few_rows(cascade, partitions):
-        return cascade
-    joined = with_joined_ranks(live(cascade)[0], partitions)
-    parted = with_full_lanes(joined, partitions)
-    return cascade if parted is joined else parted
+    joined = _of(lambda c, lanes: with_joined_ranks(_needed(c, lanes), lanes), with_full_lanes)
+    return cascade if has_few_rows(cascade, partitions) else joined(cascade, partitions)
 
 
-def _in_parts(cascade: Cascade, _: int) -> Cascade:
+def _in_parts(cascade: Cascade, partitions: int) -> Cascade:
     """Axes in parts, and small operands along what then stands beside these; where both can be."""
     parted = with_split_ranks(cascade)
     repeated = with_repeated_operands(parted) if parted is not cascade else parted
@@ -81,25 +92,13 @@ def _of_pairs(
     rewrite: Rewrite, cascade: Cascade, partitions: int, machine: Machine | None, picker: Picker
 ) -> Cascade:
     """A rewrite of products of two tensors each, where a cascade has products of more."""
-    paired = pairs(live(cascade)[0], machine, picker)
-    other = rewrite(paired, partitions)
-    return cascade if other is paired else other
+    return _of(lambda c, lanes: pairs(_needed(c, lanes), machine, picker), rewrite)(cascade, partitions)
 
 
 def _in_parts_of_turns(cascade: Cascade, partitions: int) -> Cascade:
     """Blocks of linear turns in parts, their lanes in columns."""
-    if not any(are_linear(block, cascade) for block in cascade.blocks):
-        return cascade
-    columns = with_columns(cascade, partitions)
-    parts = with_turns_in_parts(columns, partitions)
-    return cascade if parts is columns else parts
-
-
-def _packed(cascade: Cascade, partitions: int) -> Cascade:
-    """Small products packed, those of parts that indices name too."""
-    parts = with_split_ranks(live(cascade)[0])
-    packed = with_packed_products(parts, partitions)
-    return cascade if packed is parts else packed
+    is_linear = any(are_linear(block, cascade) for block in cascade.blocks)
+    return _of(with_columns, with_turns_in_parts)(cascade, partitions) if is_linear else cascade
 
 
 REWRITES: Mapping[str, Rewrite] = {
@@ -125,7 +124,9 @@ REWRITES: Mapping[str, Rewrite] = {
     "axes in the parts that indices name": lambda cascade, _: with_split_ranks(cascade),
     "axes in such parts, small operands along ranks that they lack": _in_parts,
     "mixtures of few products as factors of their operands": with_mixed_operands,
-    "small products of a batch packed": _packed,
+    "small products of a batch packed": _of(
+        lambda cascade, lanes: with_split_ranks(_needed(cascade, lanes)), with_packed_products
+    ),
     "results of windows with their rows last": lambda cascade, _: with_windows_last(cascade),
     "numbers of rows on diagonals of matrices": with_factor_matrices,
     "what products read in parts as matrices": with_matrices_before_products,

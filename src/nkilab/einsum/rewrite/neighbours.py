@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from math import prod
-from operator import mul
 
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine, plain
+from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine, plain, strides
 
 # elements that are summed at each place, or sums there, from which TensorE may gain
 FEWEST = 8
@@ -77,7 +76,7 @@ class _Blocks:
         self.einsum, self.here, self.near, self.axes, self.added = einsum, here, near, axes, added
         self.steps, self.last = list[Einsum](), {o: added.extent(o, einsum) - 1 for o, _, _ in axes.values()}
         lengths = [added.extent(p, einsum) + self.last[o] * abs(c) for p, (o, c, _) in axes.items()]
-        self.pitches = dict(zip(axes, _steps(lengths), strict=True))
+        self.pitches = dict(zip(axes, strides(lengths), strict=True))
         self.moves = {o: self.pitches[p] * abs(c) for p, (o, c, _) in axes.items()}
         first = next(iter(axes))
         places = added.extent(first, einsum) * self.pitches[first]
@@ -130,7 +129,7 @@ class _Blocks:
         one = self.added.rank(f"{copy.tensor.upper()}_PLACES", prod(sizes))
         ranks = (*ranks[:axis], one, *ranks[end:])
         view = self.added.tensor(f"{copy.tensor}_rows", ranks, copy.tensor, Kind.VIEW)
-        whole = affine([*zip(names[axis:end], _steps(sizes), strict=True)])
+        whole = affine([*zip(names[axis:end], strides(sizes), strict=True)])
         self.add(Einsum(Access(view, (*plain(names[:axis]), whole, *plain(names[end:]))), (copy,)))
         return Access(view, plain([*names[:axis], one.lower(), *names[end:]]))
 
@@ -171,11 +170,6 @@ class _Blocks:
         index = affine([(self.block, row * self.size), (self.place, row - 1), (self.beside, 1)])
         names = [*batch, self.block, self.place, self.beside]
         return self.view("diagonals", names, seen, len(batch), index)
-
-
-def _steps(sizes: Sequence[int]) -> list[int]:
-    """How many elements behind each other those of axes lie, the last axis innermost."""
-    return [*accumulate(sizes[:0:-1], mul, initial=1)][::-1]
 
 
 def _with(access: Access, axis: int, index: Affine) -> Access:

@@ -34,7 +34,8 @@ def with_split_ranks(cascade: Cascade, are_shared: bool = False) -> Cascade:
         axes = _together(cascade, uses, axis, steps) if len(steps) > 1 and axis not in barred else None
         if isinstance(index, Affine) and axes and not axes & barred:
             parts = sorted(index.variables, key=index.coefficient) if are_shared else []
-            return with_split_ranks(split(cascade, axes, steps, parts=parts), are_shared)
+            ranks = [Additions(cascade).rank_of(v, einsum) for v in parts]
+            return with_split_ranks(split(cascade, axes, steps, ranks=ranks), are_shared)
         barred |= axes or {axis} if len(steps) > 1 else set()
     return cascade
 
@@ -125,7 +126,7 @@ def _is_bound(einsum: Einsum, _: Axis, index: Index, turns: set[str]) -> bool:
 
 def split(
     cascade: Cascade, axes: set[Axis], steps: Sequence[int], names: Sequence[str] = (),
-    parts: Sequence[str] = (),
+    ranks: Sequence[str] = (),
 ) -> Cascade:  # fmt: skip
     """The cascade with axes of one extent in parts.
 
@@ -133,14 +134,14 @@ def split(
         axes: to split: in parts of these steps, or whole.
         steps: of the parts, the least first.
         names: what their ranks are called, behind that of the axis; numbers if not given.
-        parts: variables that go through the parts already, whose ranks these are where they have some.
+        ranks: that variables have which go through the parts already, "" for none.
     """
     added, first = Additions(cascade), min(axes)
     rank = cascade.tensors[first[0]].ranks[first[1]]
     ends = pairwise((*steps, cascade.sizes[rank]))
-    known = [v.upper() for v in parts] if {v.upper() for v in parts} <= {*cascade.sizes} else []
-    hints = [f"{rank}{names[n] if names else n}" for n in range(len(steps))]
-    ranks = known or [added.rank(hint, b // a) for hint, (a, b) in zip(hints, ends, strict=True)]
+    if not all(ranks) or len({*ranks}) < len(steps):
+        hints = [f"{rank}{names[n] if names else n}" for n in range(len(steps))]
+        ranks = [added.rank(hint, b // a) for hint, (a, b) in zip(hints, ends, strict=True)]
     for tensor in sorted({tensor for tensor, _ in axes}):
         own = enumerate(cascade.tensors[tensor].ranks)
         apart = [r for n, whole in own for r in (ranks[::-1] if (tensor, n) in axes else [whole])]

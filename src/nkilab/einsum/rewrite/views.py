@@ -17,7 +17,7 @@ from itertools import accumulate
 from operator import mul
 
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine, plain
+from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Step, affine, plain, strides
 from .batch_order import is_sum, with_orders
 from .ranks import with_joined_ranks
 
@@ -181,6 +181,6 @@ def joined_indices(names: Sequence[str], sizes: Sequence[int], shape: Sequence[i
         ends = [n for n, p in enumerate(accumulate((s for _, s in rest), mul), start=1) if p == size]
         own = rest if number == len(shape) else rest[: ends[0]]
         rest = rest[len(own) :]
-        steps = [*accumulate((s for _, s in own[:0:-1]), mul, initial=1)][::-1]
+        steps = strides([s for _, s in own])
         indices.append(affine([(v, c) for (v, _), c in zip(own, steps, strict=True)]))
     return tuple(indices)
