@@ -158,7 +158,7 @@ def _has_vector(cascade: Cascade, einsum: Einsum, block: Iterate | None) -> bool
 
 def _is_whole(cascade: Cascade, tensor: str) -> bool:
     """Whether a tensor is an input, a copy of one, or what a function gives."""
-    writers = [e for e in cascade.einsums if e.name == tensor]
+    writers = cascade.writers(tensor)
     is_plain = all(not (e.map_op or e.reduce_op or e.recurrence) and len(e.reads) == 1 for e in writers)
     are_functions = bool(writers) and all(_is_function(e) for e in writers)
     return are_functions or (is_plain and all(_is_whole(cascade, e.reads[0]) for e in writers))

@@ -49,6 +49,11 @@ class Additions:
         ranks = (self.rank_of(v, einsum) or self.rank(v.upper(), self.extent(v, einsum)) for v in names)
         return Access(self.tensor(hint, tuple(ranks), origin or einsum.name, kind), plain(names))
 
+    def instead(self, of: Step, others: Sequence[Step]) -> Cascade:
+        """The cascade with other steps instead of one."""
+        steps = self.cascade.steps
+        return self.applied(tuple(s for step in steps for s in (others if step is of else (step,))))
+
     def applied(self, steps: tuple[Step, ...]) -> Cascade:
         """The cascade with other steps."""
         return replace(

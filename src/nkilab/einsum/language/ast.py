@@ -371,6 +371,14 @@ class Cascade:
         """The Einsum that writes a tensor; of several the one with the most rank variables."""
         return max((e for e in self.einsums if e.name == name), key=lambda e: len(e.variables))
 
+    def writers(self, tensor: str) -> list[Einsum]:
+        """The Einsums that write a tensor, in order."""
+        return [e for e in self.einsums if e.name == tensor]
+
+    def readers(self, tensor: str) -> list[Einsum]:
+        """The Einsums that read a tensor, in order."""
+        return [e for e in self.einsums if tensor in e.reads]
+
     def walk(self) -> Iterator[tuple[Einsum, Iterate | None]]:
         """Every Einsum with the block it stands in."""
         for step in self.steps:

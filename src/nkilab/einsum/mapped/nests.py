@@ -219,7 +219,7 @@ class _Scheduling:
         for one in (e for e in cascade.einsums if self.instructions[e.name] == "BroadcastTo"):
             (access,) = one.accesses
             source = makers.get(access.tensor)
-            if source is None or [e for e in cascade.einsums if access.tensor in e.reads] != [one]:
+            if source is None or cascade.readers(access.tensor) != [one]:
                 continue
             names = {i.plain: j.plain for i, j in zip(source.output.affine, access.affine, strict=True)}
             read = source.accesses[0].renamed(names)
@@ -294,7 +294,7 @@ class _Scheduling:
         """Element-wise Einsums, with the one in the same loops that alone reads each: it computes both."""
         fused = {}
         for one in self.cascade.einsums:
-            readers = [e for e in self.cascade.einsums if one.name in e.reads]
+            readers = self.cascade.readers(one.name)
             both = [e for e in (one, *readers) if e.map_op and not e.reduce_op]
             if (
                 len(readers) != 1

@@ -91,7 +91,7 @@ def new_tile(ctx: Context, einsum: Einsum, outer: dict[str, Span], part: str, co
     memory = ctx.memories.get(einsum.name, SBUF)
     dtype = "float32" if memory == PSUM else ctx.chip_dtype(einsum.name)
     # what is written in several steps has no copies, which each would have to write
-    copies = 1 if "part" in dims or sum(e.name == einsum.name for e in ctx.cascade.einsums) > 1 else copies
+    copies = 1 if "part" in dims or len(ctx.cascade.writers(einsum.name)) > 1 else copies
     return ctx.add_tile(einsum.name, (extents, dims, bases), dtype, memory=memory, copies=copies)
 
 

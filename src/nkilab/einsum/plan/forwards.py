@@ -106,9 +106,7 @@ class _Turning:
     def is_copy(self, einsum: Einsum) -> bool:
         """Whether an Einsum outside of blocks is no more than what alone it reads and writes, whole."""
         names = [i.plain for i in einsum.output.indices]
-        is_alone = (
-            einsum in self.cascade.steps and sum(e.name == einsum.name for e in self.cascade.einsums) == 1
-        )
+        is_alone = einsum in self.cascade.steps and len(self.cascade.writers(einsum.name)) == 1
         is_bound = einsum.map_op or einsum.reduce_op or einsum.is_placed or not (is_alone and all(names))
         return not is_bound and self.cascade.shape(einsum.name) == self.cascade.shape(einsum.reads[0])
 

@@ -146,7 +146,7 @@ class Homes:
         if name in ctx.resident:
             return True
         tiled = [v for v, block in blocks.items() if block % ctx.lanes == 0]
-        readers = [e for e in ctx.cascade.einsums if name in e.reads]
+        readers = ctx.cascade.readers(name)
         accesses = [a for e in readers for a in e.accesses if a.tensor == name]
         is_plain = is_trivial or len(tiled) == len(blocks) == 1
         is_plain &= all(a.indices == einsum.output.indices for a in accesses)
@@ -195,7 +195,7 @@ class Homes:
         (first,) = einsum.accesses
         made = [e for e in group.einsums if e.name == first.tensor]
         is_inner = first.tensor not in {*self.ctx.cascade.outputs, *self.later}
-        is_alone = [e for e in self.ctx.cascade.einsums if first.tensor in e.reads] == [einsum]
+        is_alone = self.ctx.cascade.readers(first.tensor) == [einsum]
         is_same = [e.output.indices for e in made] == [first.indices] == [einsum.output.indices]
         is_plain = all(isinstance(s, Einsum) for s in group.steps)
         # products come out of PSUM; where other sums lie nothing else writes

@@ -151,8 +151,8 @@ class Units:
         if more or self.ctx.given.is_watched or self.turns.get(id(product)) or not self.is_product(product):
             return False
         is_inner = product.name not in cascade.outputs and product.condition is None
-        is_once = sum(e.name == product.name for e in cascade.einsums) == 1
-        readers = [e for e in cascade.einsums if product.name in e.reads]
+        is_once = len(cascade.writers(product.name)) == 1
+        readers = cascade.readers(product.name)
         read = [a for e in readers for a in e.accesses if a.tensor == product.name]
         is_read = {id(e) for e in readers} <= {id(e) for e in cluster}
         is_read &= all(i.plain for i in product.output.indices)

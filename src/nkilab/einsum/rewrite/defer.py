@@ -72,7 +72,7 @@ def _terms(maker: Einsum, reader: Einsum, added: Additions, types: Mapping[str, 
 def _deferred(steps: Sequence[Step], added: Additions) -> list[Step]:
     held, cascade = list(steps), added.cascade
     for maker in [s for s in steps if isinstance(s, Einsum)]:
-        readers = [e for e in cascade.einsums if maker.name in e.reads]
+        readers = cascade.readers(maker.name)
         if len(readers) != 1 or not any(s is readers[0] for s in held):
             continue
         pair = _parted(maker, readers[0], cascade)
@@ -93,13 +93,13 @@ def _deferred(steps: Sequence[Step], added: Additions) -> list[Step]:
 
 def _parted(maker: Einsum, reader: Einsum, cascade: Cascade) -> tuple[Einsum, Operand] | None:
     """The sum over what is left of a product without its factor, and that factor, in the sum's variables."""
-    if maker.name in cascade.outputs or sum(e.name == maker.name for e in cascade.einsums) > 1:
+    if maker.name in cascade.outputs or len(cascade.writers(maker.name)) > 1:
         return None
     is_pair = maker.map_op in ("multiply", "divide") and len(maker.operands) == 2
     if not is_pair or maker.reduce_op or maker.condition:
         return None
     is_sum = (reader.map_op, reader.reduce_op) == ("multiply", "add") and not reader.condition
-    is_sum = is_sum and sum(e.name == reader.name for e in cascade.einsums) == 1
+    is_sum = is_sum and len(cascade.writers(reader.name)) == 1
     if not is_sum or not len(reader.accesses) == len({*reader.reads}) == 2:
         return None
     access = next(a for a in reader.accesses if a.tensor == maker.name)

@@ -45,9 +45,8 @@ def delta_of(block: Iterate, cascade: Cascade) -> Delta | None:
             return replace(access, tensor=read) if access.tensor == name else access
 
         own = block.with_body(e.reading(opened) for e in body)
-        steps = tuple(own if step is block else step for step in cascade.steps)
         outputs = (*cascade.outputs, reader.name)
-        scans = live(with_scans(replace(added.applied(steps), outputs=outputs))[0])[0]
+        scans = live(with_scans(replace(added.instead(block, (own,)), outputs=outputs))[0])[0]
         linear = None if own in scans.steps else linear_chain(read, scans, cascade.outputs)
         if linear is not None:
             return Delta(scans, scans.einsum(reader.name), read, *linear)

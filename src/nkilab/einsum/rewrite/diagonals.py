@@ -63,7 +63,7 @@ def _of_one_value(einsum: Einsum, cascade: Cascade) -> Einsum:
 
 def _diagonal(tensor: str, first: int, added: Additions) -> Einsum | None:
     """The Einsum that computes a diagonal alone; None where none computes the tensor."""
-    makers = [e for e in added.cascade.einsums if e.name == tensor]
+    makers = added.cascade.writers(tensor)
     plain_once = [i.plain for e in makers for i in e.output.indices]
     ranks = added.tensors[tensor].ranks
     if len(makers) != 1 or not all(plain_once) or len({*plain_once}) < len(ranks) or makers[0].is_placed:

@@ -66,4 +66,4 @@ def _with_matrix(
         Einsum(matrix, (factors, places), "multiply"),
         replace(einsum, output=output, operands=operands, text="", before=einsum.title),
     )
-    return added.applied(tuple(s for step in cascade.steps for s in (steps if step is einsum else (step,))))
+    return added.instead(einsum, steps)

@@ -49,7 +49,7 @@ def _is_flat(step: Step, cascade: Cascade) -> bool:
     names = [[i.plain for i in a.indices] for a in step.every_access]
     every = [v for own in names for v in own]
     is_plain = all(every) and all(len({*own}) == len(own) for own in names)
-    is_one = sum(e.name == step.name for e in cascade.einsums) == 1
+    is_one = len(cascade.writers(step.name)) == 1
     return is_plain and is_one and all(every.count(v) > 1 for v in every)
 
 

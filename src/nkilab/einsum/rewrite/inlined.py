@@ -47,7 +47,7 @@ def _with_constants(cascade: Cascade) -> Cascade:
     def folded(einsum: Einsum) -> list[Einsum]:
         operands = tuple(map(number, einsum.operands))
         is_number = not (einsum.variables or einsum.condition or einsum.name in cascade.outputs)
-        if is_number and einsum.map_op and sum(e.name == einsum.name for e in cascade.einsums) == 1:
+        if is_number and einsum.map_op and len(cascade.writers(einsum.name)) == 1:
             value = _scalar(einsum.map_op, operands, cascade.scalars)
             known.update({} if value is None else {einsum.name: value})
         if einsum.name in known:
@@ -82,7 +82,7 @@ def _with_numbers(cascade: Cascade) -> Cascade:
             continue
         (total,) = totals
         is_product = (total.map_op, total.reduce_op, total.condition) == ("multiply", "add", None)
-        if is_product and [e for e in cascade.einsums if total.name in e.reads] == [reader]:
+        if is_product and cascade.readers(total.name) == [reader]:
             changed[id(total)] = replace(total, operands=(*total.operands, *numbers), text="")
             changed[id(reader)] = replace(reader, operands=reader.accesses, map_op="", text="")
     steps = (step.with_body(changed.get(id(e), e) for e in step.body) for step in cascade.steps)
@@ -92,13 +92,11 @@ def _with_numbers(cascade: Cascade) -> Cascade:
 def _without(einsum: Einsum, cascade: Cascade) -> tuple[Cascade, str] | None:
     """A cascade without one of its Einsums, if that is a copy or a part of a longer sum."""
     name, sources = einsum.name, set(einsum.reads)
-    is_once = sum(e.name == name for e in cascade.einsums) == 1 and not any(
-        a.gathers for a in einsum.accesses
-    )
+    is_once = len(cascade.writers(name)) == 1 and not any(a.gathers for a in einsum.accesses)
     is_inner = name not in cascade.outputs and name not in cascade.derived and einsum.recurrence is None
     if not is_once or not is_inner or einsum.condition is not None or _is_late(einsum, sources, cascade):
         return None
-    readers = [e for e in cascade.einsums if name in e.reads]
+    readers = cascade.readers(name)
     if not (einsum.map_op or einsum.reduce_op):
         taken, reason = {id(e): _reading(e, einsum) for e in readers}, "its readers take what it copies"
     elif einsum.reduce_op and len(readers) == 1:

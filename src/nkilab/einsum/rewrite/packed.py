@@ -132,9 +132,7 @@ def _apart(small: _Small, cascade: Cascade) -> Cascade:
     part = added.along(f"{einsum.name}_part", names, einsum, Kind.PART)
     first = replace(einsum, output=part, operands=(small.image, small.weights), text="", before=einsum.title)
     both_steps = [first, replace(einsum, operands=(part, *rest), text="")]
-    return added.applied(
-        tuple(s for step in cascade.steps for s in (both_steps if step is einsum else [step]))
-    )
+    return added.instead(einsum, both_steps)
 
 
 def _as_read(small: _Small, cascade: Cascade) -> Cascade:

@@ -69,7 +69,7 @@ def _is_map(einsum: Einsum, cascade: Cascade) -> bool:
     """Whether an Einsum computes each element of a tensor by itself, and nothing else writes that."""
     names = [v for i in einsum.output.indices for v in i.variables]
     is_bound = einsum.reduce_op or einsum.recurrence or any(a.gathers for a in einsum.every_access)
-    is_once = sum(e.name == einsum.name for e in cascade.einsums) == 1
+    is_once = len(cascade.writers(einsum.name)) == 1
     is_whole = all(_period(einsum, n, cascade) for n in range(len(einsum.output.indices)))
     return is_once and not is_bound and is_whole and len({*names}) == len(names)
 
@@ -117,7 +117,7 @@ def _axis_beside(einsum: Einsum, found: Mapping[str, int], cascade: Cascade) -> 
     read = {a.indices[found[a.tensor]] for a in einsum.accesses if a.tensor in found}
     axes = {_axis_of(einsum.output, index) for index in read}
     if not read and einsum.name not in cascade.outputs:
-        readers = [e for e in cascade.einsums if einsum.name in e.reads]
+        readers = cascade.readers(einsum.name)
         own = ((e, a) for e in readers for a in e.accesses if a.tensor == einsum.name)
         axes = {_axis_of(a, e.output.indices[found[e.name]]) if e.name in found else None for e, a in own}
     return axes.pop() if len(axes) == 1 else None

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import inf
 
 from ..language.additions import Additions
-from ..language.ast import Cascade, Einsum, Kind, Scalar, Step
+from ..language.ast import Cascade, Einsum, Kind, Scalar
 
 # what a positive number leaves as it is
 UNSCALED = (0.0, inf, -inf)
@@ -33,7 +33,7 @@ def _scaled(einsum: Einsum, cascade: Cascade) -> Einsum | None:
         return None
     read = einsum.accesses[-1]
     makers = [e for e in cascade.steps if isinstance(e, Einsum) and e.name == read.tensor]
-    readers = [e for e in cascade.einsums if read.tensor in e.reads]
+    readers = cascade.readers(read.tensor)
     product = makers[0] if len(makers) == 1 and _is_scaling(makers[0]) else None
     if product is None or product.output.indices != read.indices or read.tensor in cascade.outputs:
         return None
@@ -52,17 +52,11 @@ def _is_scaling(einsum: Einsum) -> bool:
 
 def _behind(einsum: Einsum, product: Einsum, cascade: Cascade) -> Cascade:
     """The cascade with what an Einsum has of a product of what that scales, scaled then."""
-    added, steps = Additions(cascade), list[Step]()
-    ranks = cascade.tensors[einsum.name].ranks
+    added, ranks = Additions(cascade), cascade.tensors[einsum.name].ranks
     own = added.tensor(f"{einsum.name}_unscaled", ranks, einsum.name, Kind.FACTOR)
     source, factor = product.accesses[0], next(o for o in product.operands if isinstance(o, Scalar))
-    for step in cascade.steps:
-        if step is not einsum:
-            steps.append(step)
-            continue
-        inner = einsum.reading(lambda a: source if a.tensor == product.name else a)
-        output = replace(einsum.output, tensor=own)
-        scaled = Einsum(einsum.output, (factor, output), "multiply", place=einsum.place, before=einsum.title)
-        steps += [replace(inner, output=output, text=""), scaled]
-    is_read = any(product.name in e.reads for step in steps for e in step.body)
-    return added.applied(tuple(step for step in steps if is_read or step is not product))
+    inner = einsum.reading(lambda a: source if a.tensor == product.name else a)
+    output = replace(einsum.output, tensor=own)
+    scaled = Einsum(einsum.output, (factor, output), "multiply", place=einsum.place, before=einsum.title)
+    other = added.instead(einsum, (replace(inner, output=output, text=""), scaled))
+    return other if other.readers(product.name) else Additions(other).instead(product, ())

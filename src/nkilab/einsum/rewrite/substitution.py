@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..language.additions import Additions
-from ..language.ast import Access, Cascade, Condition, Einsum, Iterate, Kind, Operand, Step, plain
+from ..language.ast import Access, Cascade, Condition, Einsum, Iterate, Kind, Operand, plain
 from .delta import linear_chain
 from .in_chunks import InChunks, at
 from .splits import with_split_ranks
@@ -68,8 +68,7 @@ def _without_quotients(cascade: Cascade, block: Iterate) -> tuple[Cascade, Itera
             einsum = replace(einsum, operands=(einsum.operands[0], inverse), map_op="multiply", text="")
         body.append(einsum)
     own = block.with_body(body)
-    place = next(n for n, step in enumerate(cascade.steps) if step is block)
-    return added.applied((*cascade.steps[:place], *ahead, own, *cascade.steps[place + 1 :])), own
+    return added.instead(block, (*ahead, own)), own
 
 
 def _form_of(block: Iterate, cascade: Cascade) -> _Form | None:
@@ -162,9 +161,5 @@ class _Solved(InChunks):
         self.put(Einsum(self.placed(last.output), (inverse, value), "multiply", "add"))  # type: ignore[arg-type]
         for gone in (self.form.summed, *self.form.chain[:-1]):
             del self.added.tensors[gone.name]
-        return self.added.applied(tuple(s for step in self.source.steps for s in self.steps(step)))
-
-    def steps(self, step: Step) -> list[Step]:
-        """What stands for a step."""
-        is_own = isinstance(step, Iterate) and self.form.summed in step.body
-        return [*self.ahead, self.block(self.chunk, self.body)] if is_own else [step]
+        block = next(step for step in self.source.blocks if self.form.summed in step.body)
+        return self.added.instead(block, (*self.ahead, self.block(self.chunk, self.body)))

@@ -64,8 +64,8 @@ def _as_read(einsum: Einsum, access: Access, other: Access, orders: Mapping[str,
 
 def _is_between(tensor: str, cascade: Cascade) -> bool:
     """Whether a tensor is a product that another one alone reads."""
-    makers = [e for e in cascade.einsums if e.name == tensor]
-    readers = [e for e in cascade.einsums if tensor in e.reads]
+    makers = cascade.writers(tensor)
+    readers = cascade.readers(tensor)
     is_one = len(makers) == len(readers) == 1 and tensor not in cascade.outputs
     return is_one and _is_product(makers[0])
 
@@ -92,7 +92,7 @@ def viewing(cascade: Cascade, partitions: int, apart: Set[str], made: Set[str] =
     """
     added, cuts, steps = Additions(cascade), dict[str, _Cut](), list[Step]()
     bound = {e.name for block in cascade.blocks for e in block.body}
-    bound |= {t for t in apart if sum(e.name == t for e in cascade.einsums) > 1}
+    bound |= {t for t in apart if len(cascade.writers(t)) > 1}
     bound |= {t for t, derived in cascade.derived.items() if derived.kind is Kind.OVERLAP}
     apart = apart - bound
     for step in cascade.steps:
