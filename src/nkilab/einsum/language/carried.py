@@ -231,24 +231,19 @@ def _handed_on(block: Iterate, added: Additions) -> list[Step]:
         lags = {a: start - there for a, there in places if there is not None}
         # all that the turn before wrote
         every = replace(state, indices=plain(rank.lower() for rank in ranks))
-        known = _moved_to(every, axis, replace(turn, constant=start - 1))
+        known = every.with_axis(axis, replace(turn, constant=start - 1))
         for lag in range(2, max(lags.values(), default=0) + 1):
             ranks[axis] = added.rank(f"{ranks[axis]}_OLDER", turns + 1)
             name = added.tensor(f"{state.tensor}_older", tuple(ranks), state.tensor, Kind.STATE)
-            first, kept = _moved_to(every, axis, Affine((), start - lag)), replace(every, tensor=name)
-            before.append(Einsum(_moved_to(kept, axis, Affine()), (first,), place=block.place))
-            later = _moved_to(kept, axis, replace(turn, constant=1))
+            first, kept = every.with_axis(axis, Affine((), start - lag)), replace(every, tensor=name)
+            before.append(Einsum(kept.with_axis(axis, Affine()), (first,), place=block.place))
+            later = kept.with_axis(axis, replace(turn, constant=1))
             copies.append(Einsum(later, (known,), place=block.place))
-            known = _moved_to(kept, axis, turn)
+            known = kept.with_axis(axis, turn)
             own = (a for a in lags if lags[a] == lag)
-            older |= {a: _moved_to(replace(a, tensor=name), axis, turn) for a in own}
+            older |= {a: replace(a, tensor=name).with_axis(axis, turn) for a in own}
     body = [e.reading(lambda a: older.get(a, a)) for e in block.body]
     return [*before, block.with_body([*copies, *body])]
-
-
-def _moved_to(access: Access, axis: int, index: Affine) -> Access:
-    """An access at another place along one axis."""
-    return replace(access, indices=(*access.indices[:axis], index, *access.indices[axis + 1 :]))
 
 
 def _at(index: Index, turn: Affine) -> int | None:

@@ -246,6 +246,10 @@ class Access(Indexed):
         indices = (changed(i) if isinstance(i, Affine) else i.with_indices(changed) for i in self.indices)
         return replace(self, indices=tuple(indices))
 
+    def with_axis(self, axis: int, *indices: Index) -> Access:
+        """It with other indices, or none, in the place of one."""
+        return replace(self, indices=(*self.indices[:axis], *indices, *self.indices[axis + 1 :]))
+
     def ways(self) -> list[Access]:
         """It at every place where an index of it that goes on at the other edge may be."""
         each = (i.ways() if isinstance(i, Around) else (i,) for i in self.indices)

@@ -439,8 +439,7 @@ def _widened(cascade: Cascade, block: Iterate, name: str, halo: Sequence[tuple[i
              for at, count in ((0, low), (size + low, high)) if count)  # fmt: skip
     for axis, start, count in sides:
         part = Affine(((added.rank("HALO", count).lower(), 1),), start)
-        indices = (*zeros.output.indices[:axis], part, *zeros.output.indices[axis + 1 :])
-        again.append(replace(zeros, output=replace(zeros.output, indices=indices)))
+        again.append(replace(zeros, output=zeros.output.with_axis(axis, part)))
     steps[place] = block.with_body([*steps[place].body, *again])
     return added.applied((zeros, *steps))
 

@@ -200,12 +200,10 @@ class _Rewriter:
             return output
         axis = output.axis_of(known.variable) or 0
         variable = free_variable(f"{known.variable}_all", self.held)
-        return replace(
-            output, indices=(*output.indices[:axis], *plain([variable]), *output.indices[axis + 1 :])
-        )
+        return output.with_axis(axis, *plain([variable]))
 
     def short(self, access: Access, state: State) -> Access:
-        return replace(access, indices=tuple(i for n, i in enumerate(access.indices) if n != state.axis))
+        return access.with_axis(state.axis)
 
     def operand(self, operand: Access) -> Access:
         state = self.states.get(operand.tensor)

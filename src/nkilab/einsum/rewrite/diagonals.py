@@ -33,7 +33,7 @@ def with_diagonals(cascade: Cascade) -> Cascade:
             diagonal = _diagonal(access.tensor, first, added)
             own[key] = diagonal.reading(apart) if diagonal else _view(access.tensor, first, added)
             steps.append(own[key])
-        return Access(own[key].name, (*access.indices[: first + 1], *access.indices[first + 2 :]))
+        return replace(access.with_axis(first + 1), tensor=own[key].name)
 
     for step in cascade.steps:
         turn = "" if isinstance(step, Einsum) else step.variable
@@ -75,9 +75,7 @@ def _diagonal(tensor: str, first: int, added: Additions) -> Einsum | None:
         f"{tensor}_diagonal", (*ranks[: first + 1], *ranks[first + 2 :]), tensor, Kind.DIAGONAL
     )
     own = makers[0].renamed({other: one})
-    indices = own.output.indices
-    output = Access(name, (*indices[:first], *indices[first + 1 :]))
-    return replace(own, output=output, text="")
+    return replace(own, output=replace(own.output.with_axis(first), tensor=name), text="")
 
 
 def _view(tensor: str, first: int, added: Additions) -> Einsum:

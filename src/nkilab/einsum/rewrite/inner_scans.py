@@ -185,7 +185,7 @@ class _Turn:
         edge, index = self.edges.get((access.tensor, axis), ("", Affine()))
         if not edge or access.indices[axis] != index:
             return access
-        return replace(access, tensor=edge, indices=(*access.indices[:axis], *access.indices[axis + 1 :]))
+        return replace(access.with_axis(axis), tensor=edge)
 
     def before_turns(self, step: Step, own: Sequence[Einsum]) -> list[Step]:
         """Steps up to one of what is there before the first turn; what turns write is another tensor."""
@@ -232,8 +232,7 @@ class _Turn:
         apart = next((offset - there for n, there in self.own_axes(access) if n == axis), None)
         if apart is None or apart < 0:
             raise NoRecurrenceError(f"it reads {access}, which other turns write")
-        rest = tuple(i for n, i in enumerate(access.indices) if n != axis)
-        return replace(access, tensor=self.name(access.tensor, axis, apart), indices=rest)
+        return replace(access.with_axis(axis), tensor=self.name(access.tensor, axis, apart))
 
     def name(self, tensor: str, axis: int, apart: int) -> str:
         """The name of a tensor as so many turns before left it; its own for the present turn."""

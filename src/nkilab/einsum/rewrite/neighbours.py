@@ -100,7 +100,7 @@ class _Blocks:
             result = self.add(Einsum(self.new("near", diagonals.variables, Kind.PART), (diagonals,)))
         # what moves places back lies the other way round
         back = {o: affine([(o, -1)], self.last[o]) for o, c, _ in self.axes.values() if c < 0}
-        read = _with(self.joined(result, len(batch), 2), len(batch), affine([*self.pitches.items()]))
+        read = self.joined(result, len(batch), 2).with_axis(len(batch), affine([*self.pitches.items()]))
         read, output = read.with_indices(lambda i: back.get(i.plain, i)), self.einsum.output
         names = [*batch, *self.axes, *result.variables[len(names) :]]
         if names != [*output.variables]:
@@ -120,7 +120,9 @@ class _Blocks:
 
     def view(self, hint: str, names: Sequence[str], seen: Access, axis: int, index: Affine) -> Access:
         """A view of rows that overlap."""
-        return self.add(Einsum(self.new(hint, names, Kind.OVERLAP, seen.tensor), (_with(seen, axis, index),)))
+        return self.add(
+            Einsum(self.new(hint, names, Kind.OVERLAP, seen.tensor), (seen.with_axis(axis, index),))
+        )
 
     def joined(self, copy: Access, axis: int, count: int) -> Access:
         """A view of a tensor in which some axes are one."""
@@ -170,8 +172,3 @@ class _Blocks:
         index = affine([(self.block, row * self.size), (self.place, row - 1), (self.beside, 1)])
         names = [*batch, self.block, self.place, self.beside]
         return self.view("diagonals", names, seen, len(batch), index)
-
-
-def _with(access: Access, axis: int, index: Affine) -> Access:
-    """An access with another index along an axis."""
-    return replace(access, indices=(*access.indices[:axis], index, *access.indices[axis + 1 :]))

@@ -385,9 +385,8 @@ class _Distribution:
             return operand
         if self.places.at(operand) != self.end(operand.tensor, self.extent):
             return operand
-        axis = self.places.axes[operand.tensor]
-        inner = tuple(i for n, i in enumerate(operand.indices) if n != axis)
-        return replace(self.lasts[operand.tensor], indices=inner)
+        inner = operand.with_axis(self.places.axes[operand.tensor])
+        return replace(self.lasts[operand.tensor], indices=inner.indices)
 
     def with_first(self, einsum: Einsum) -> Einsum:
         """A scan that writes what it begins with too, if it is read or returned."""

@@ -230,8 +230,7 @@ class _Parts:
         if step.name in self.read_first:
             yield step
         if self.is_first(step):
-            axis = self.turns.places.axes[step.name]
-            inner = (i for n, i in enumerate(step.output.indices) if n != axis)
+            inner = step.output.with_axis(self.turns.places.axes[step.name]).indices
             yield replace(step, output=Access(self.begun[step.name], (Affine(), *inner)), text="")
 
     def is_first(self, step: Einsum) -> bool:
