@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
 from .ast import Access, Cascade, Derived, Einsum, Kind, Step, Tensor, plain
@@ -48,6 +48,13 @@ class Additions:
         """An access of a new tensor along variables of an Einsum, made for that or of its origin."""
         ranks = (self.rank_of(v, einsum) or self.rank(v.upper(), self.extent(v, einsum)) for v in names)
         return Access(self.tensor(hint, tuple(ranks), origin or einsum.name, kind), plain(names))
+
+    def by(self, hint: str, ranks: Mapping[str, str], origin: str = "") -> Access:
+        """An access of a new tensor by variables, given with their ranks; of the type of what it copies."""
+        name = self.unused(hint)
+        self.tensors[name] = Tensor(name, tuple(ranks.values()))
+        self.derived |= {name: Derived(origin, Kind.PADDED)} if origin else {}
+        return Access(name, plain(ranks))
 
     def instead(self, of: Step, others: Sequence[Step]) -> Cascade:
         """The cascade with other steps instead of one."""

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from ..language.additions import Additions
-from ..language.ast import Cascade, Derived, Einsum, Iterate, Kind, Recurrence, Step, Tensor
+from ..language.ast import Cascade, Einsum, Iterate, Recurrence, Step
 from ..language.indices import Access, Affine, Indexed, Operand, Position, Scalar, plain
 
 Kept = TypeVar("Kept", bound=Indexed)
@@ -57,10 +57,7 @@ class InChunks:
         inner = [v for v in (self.row, self.column) if v in variables]
         outer = [v for v in (self.chunk, *self.ranks) if v in variables and v not in inner]
         order = [*dict.fromkeys(outer), *inner]
-        name = self.added.unused(f"{self.origin.name}_{hint}")
-        self.added.tensors[name] = Tensor(name, tuple(self.ranks[v] for v in order))
-        self.added.derived |= {name: Derived(origin, Kind.PADDED)} if origin else {}
-        return Access(name, plain(order))
+        return self.added.by(f"{self.origin.name}_{hint}", {v: self.ranks[v] for v in order}, origin)
 
     def add(
         self, hint: str, operands: Sequence[Operand], of: str = "", *, summed: Sequence[str] = (),

@@ -12,8 +12,8 @@ from dataclasses import replace
 from itertools import permutations
 
 from ..language.additions import Additions
-from ..language.ast import Cascade, Derived, Einsum, Kind, Recurrence, Step, Tensor
-from ..language.indices import Access, Operand, Scalar, affine, plain
+from ..language.ast import Cascade, Einsum, Recurrence, Step
+from ..language.indices import Access, Operand, Scalar, affine
 from .chunks import Form, forms_of, with_chunks
 from .common import called
 from .in_chunks import at
@@ -115,11 +115,8 @@ class _Join:
 
     def new(self, hint: str, variables: Collection[str], origin: str = "") -> Access:
         """An access of a new tensor by variables and the column; of the type of another if it copies that."""
-        order = [v for v in self.ranks if v in variables or v == self.column]
-        name = self.added.unused(f"{self.forms[0].scan.name}_{hint}")
-        self.added.tensors[name] = Tensor(name, tuple(self.ranks[v] for v in order))
-        self.added.derived |= {name: Derived(origin, Kind.PADDED)} if origin else {}
-        return Access(name, plain(order))
+        ranks = {v: r for v, r in self.ranks.items() if v in variables or v == self.column}
+        return self.added.by(f"{self.forms[0].scan.name}_{hint}", ranks, origin)
 
     def beside(self, hint: str, *every: Sequence[Operand]) -> Access:
         """What both states have as products of operands, 1 of none, side by side."""

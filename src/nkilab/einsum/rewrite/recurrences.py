@@ -221,7 +221,7 @@ class _Distribution:
         self.before, self.behind = cascade.steps[:place], cascade.steps[place + 1 :]
         self.body = self.upwards(block) if _counts_down(block) else list(block.body)
         self.places = Places(cascade, self.body, block.variable, _counts_down(block))
-        self.tensors = dict(cascade.tensors)
+        self.added = Additions(cascade)
         self.steps: list[Einsum] = []
         self.lasts: dict[str, Access] = {}
         self.previous: dict[str, Access] = {}
@@ -266,7 +266,7 @@ class _Distribution:
         own = tuple(map(self.with_first, self.steps))
         sizes = {self.variable.upper(): self.extent, **self.source.sizes}
         steps = (*self.beginnings(own), *own, *self.behind)
-        return replace(self.source, tensors=self.tensors, steps=steps, sizes=sizes)
+        return replace(self.added.applied(steps), sizes=sizes)
 
     def needed(self, reader: int, einsum: Einsum) -> set[int]:
         """Einsums of the block that one of them reads."""
@@ -309,7 +309,7 @@ class _Distribution:
         lanes = tuple(v for v in state.output.variables if v != self.variable)
         initial = self.initial(state, lanes)
         first, second = (
-            emitted(c, state, self.tensors, self.places, self.steps) for c in (form.first, form.second)
+            emitted(c, state, self.added, self.places, self.steps) for c in (form.first, form.second)
         )
         text = f"{state.output}: a scan over {self.variable} of {first} . {second} . {initial}"
         kind = Recurrence(self.variable, "scan", self.places.is_descending, False, form.op0, form.op1,
@@ -317,7 +317,7 @@ class _Distribution:
         operands = (first, second, initial)
         self.steps.append(replace(state, operands=operands, map_op="", recurrence=kind, text=text))
         for name, variables, begins in (("before", state.output.variables, (initial,)), ("last", lanes, ())):
-            access = declared(f"{state.name}_{name}", variables, state, self.tensors, self.places)
+            access = declared(f"{state.name}_{name}", variables, state, self.added, self.places)
             text = f"{access}: {state.output}, {'one iteration before' if begins else 'the last'}"
             own = Recurrence(self.variable, name, self.places.is_descending)
             self.steps.append(Einsum(access, (state.output, *begins), recurrence=own, text=text))
@@ -361,7 +361,7 @@ class _Distribution:
         self.firsts[state.name] = []
         if not (first.map_op or first.reduce_op or first.condition or first.positions):
             return renamed(first.operands[0], names)
-        access = declared(f"{state.name}_first", lanes, state, self.tensors, self.places)
+        access = declared(f"{state.name}_first", lanes, state, self.added, self.places)
         own = renamed(access, {v: k for k, v in names.items()})
         assert isinstance(own, Access)
         self.firsts[state.name] = [replace(first, output=own, text="")]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..language.ast import Access, Affine, Cascade, Einsum, Index, Operand, Position, Scalar, Tensor, plain
+from ..language.additions import Additions
+from ..language.ast import Access, Affine, Cascade, Einsum, Index, Operand, Position, Scalar
 from ..language.operators import OPERATORS
 from .coefficients import (
     ONE,
@@ -173,27 +174,22 @@ class Reduction:
 # coefficients
 
 
-def declared(
-    name: str, variables: Sequence[str], like: Einsum, tensors: dict[str, Tensor], places: Places
-) -> Access:
+def declared(hint: str, variables: Sequence[str], like: Einsum, added: Additions, places: Places) -> Access:
     """An access of a new tensor by variables of an Einsum."""
-    while name in tensors:
-        name += "_"
     ranks = {i.plain: r for r, i in places.cascade.axes(like.output)}
     ranks[places.variable] = places.variable.upper()
-    tensors[name] = Tensor(name, tuple(ranks[v] for v in variables))
-    return Access(name, plain(variables))
+    return added.by(hint, {v: ranks[v] for v in variables})
 
 
 def emitted(
-    value: Coefficient, state: Einsum, tensors: dict[str, Tensor], places: Places, steps: list[Einsum]
+    value: Coefficient, state: Einsum, added: Additions, places: Places, steps: list[Einsum]
 ) -> Operand:
     """What has the value of a coefficient: as it stands, or the result of new Einsums over all iterations."""
 
     def computed(op: str, operands: Sequence[Operand]) -> Operand:
         known = {v for o in operands for v in o.variables}
         variables = [v for v in state.output.variables if v in known]
-        result = declared(f"{state.name}_factor", variables, state, tensors, places)
+        result = declared(f"{state.name}_factor", variables, state, added, places)
         steps.append(Einsum(result, tuple(operands), op))
         return result
 
