@@ -65,13 +65,13 @@ def turns(loops: tuple[Loop, ...]) -> tuple[list[str], dict[str, list[Expr]]]:
     return held, counts
 
 
-def points(view: View, counts: Mapping[str, Sequence[Expr]], prefix: str = "D") -> list[str]:
+def points(view: View, counts: Mapping[str, Sequence[Expr]]) -> list[str]:
     """Constraints that put a point D0, D1, ... into a view; loops have small letters."""
     shape = view.buffer.shape or (1,)
     index = view.index[len(view.index) - len(shape) :]
     held = []
     for axis, i in enumerate(index):
-        d = f"{prefix}{axis}"
+        d = f"D{axis}"
         if isinstance(i, At):
             held.append(f"{d} = ({i.at})")
         elif i.each is not None:

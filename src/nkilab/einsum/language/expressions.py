@@ -396,10 +396,10 @@ def _count(op: Operator) -> str:
     return ("two or more operands", "one operand", "two operands", "three operands")[op.arity]
 
 
-def read_einsum(text: str, place: Place = NOWHERE, called: str = "einsum.expressions") -> Einsum:
+def read_einsum(text: str) -> Einsum:
     """The Einsum that an expression means.
 
     Raises:
         SpecError: at the column where it stops to make sense.
     """
-    return Reader(text, place, called).einsum()
+    return Reader(text).einsum()

@@ -52,7 +52,7 @@ def source_of_file(path: Path) -> Source:
     elif path.suffix == ".py":
         found = _python(text, path)
     else:
-        found = _quoted(text, str(path), 1)
+        found = _quoted(text, str(path))
         if not found and _KEY.search(text):
             return without_prose(Source(text, str(path)))
     if len(found) != 1:
@@ -108,9 +108,9 @@ def _paragraphs(lines: list[str]) -> list[tuple[int, int]]:
     return found
 
 
-def _quoted(text: str, file: str, first_line: int) -> list[Source]:
+def _quoted(text: str, file: str) -> list[Source]:
     return [
-        without_prose(Source(match[2], file, first_line + text[: match.start(2)].count("\n")))
+        without_prose(Source(match[2], file, 1 + text[: match.start(2)].count("\n")))
         for match in _QUOTED.finditer(text)
         if _KEY.search(match[2])
     ]
@@ -137,7 +137,7 @@ def _notebook(text: str, path: Path) -> list[Source]:
     found, alone = [], []
     for number, source in enumerate(sources):
         name = f"{path}[cell {number + 1}]"
-        quoted = _quoted(source, name, 1)
+        quoted = _quoted(source, name)
         found.extend(quoted or ([Source(source, name)] if _KEY.match(source) else []))
         # a cell of its own counts before what stands among other code, such as a test's copy
         if len(quoted) == 1 and _QUOTED.fullmatch(source.strip()):
