@@ -90,7 +90,7 @@ def _as_whole(window: Window, added: Additions, known: dict[object, Access]) -> 
         names = [along, place, *(v for v in other.variables if v != window.summed)]
         known[key] = added.along(f"{other.tensor}_band", names, einsum, Kind.BAND, other.tensor)
         at = affine([(along, back), (place, -back * stride)], -back * window.index.constant)
-        whole = other.with_indices(lambda index: index.replaced({window.summed: at}))
+        whole = other.replaced({window.summed: at})
         steps = [Einsum(known[key], (whole,))]
     here = known[key].affine[0]
 

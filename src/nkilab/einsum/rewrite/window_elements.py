@@ -66,7 +66,7 @@ def _of_each_element(einsum: Einsum, added: Additions) -> Window | None:
     """The windows that an element-wise Einsum reads, where it has zeros beyond their axis; None if not so."""
     cascade, output = added.cascade, [i.plain for i in einsum.output.affine]
     is_inner = einsum.name not in cascade.outputs and not einsum.is_placed and not einsum.reduced
-    if not is_inner or sum(e.name == einsum.name for e in cascade.einsums) > 1:
+    if not is_inner or len(cascade.writers(einsum.name)) > 1:
         return None
     window = next(_windows(einsum.accesses, einsum, added), None)
     if window is None or not {*window[0].variables} <= {*output} or not _is_read(einsum, window[0], cascade):
@@ -78,7 +78,7 @@ def _of_each_element(einsum: Einsum, added: Additions) -> Window | None:
 
 def _is_read(einsum: Einsum, window: Affine, cascade: Cascade) -> bool:
     """Whether affine indices alone read what an Einsum writes, of windows those alone that there are."""
-    read = [(e, a) for e in cascade.einsums for a in e.accesses if a.tensor == einsum.name]
+    read = [(e, a) for e in cascade.readers(einsum.name) for a in e.accesses if a.tensor == einsum.name]
     shape, output = cascade.shape(einsum.name), einsum.output.affine
     for reader, access in read:
         if access.gathers:
