@@ -337,7 +337,7 @@ class Cascade:
     indexing: tuple[tuple[str, str], ...] = ()
     open_ranks: frozenset[str] = frozenset()  # whose extents the kernel takes as arguments
 
-    @property
+    @cached_property
     def index_ranks(self) -> tuple[tuple[str, str], ...]:
         """Tensors that hold indices, each with a rank that it holds indices of."""
         axes = (axis for e in self.einsums for a in e.every_access for axis in self.axes(a))
@@ -356,13 +356,13 @@ class Cascade:
         """All Einsums, those of iterate blocks too, in order."""
         return tuple(einsum for einsum, _ in self.walk())
 
-    @property
+    @cached_property
     def views(self) -> dict[str, Einsum]:
         """Tensors that are views of others, with what says of which elements."""
         kinds = {t: derived.kind for t, derived in self.derived.items()}
         return {e.name: e for e in self.einsums if kinds.get(e.name) in (Kind.VIEW, Kind.OVERLAP)}
 
-    @property
+    @cached_property
     def blocks(self) -> tuple[Iterate, ...]:
         """Its iterate blocks, in order."""
         return tuple(step for step in self.steps if isinstance(step, Iterate))
@@ -384,12 +384,12 @@ class Cascade:
         for step in self.steps:
             yield from ((einsum, step if isinstance(step, Iterate) else None) for einsum in step.body)
 
-    @property
+    @cached_property
     def written(self) -> tuple[str, ...]:
         """Tensors that an Einsum writes, in order."""
         return tuple(dict.fromkeys(e.name for e in self.einsums))
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[str, ...]:
         """Tensors that no Einsum writes, in the order of the declaration."""
         written = set(self.written)

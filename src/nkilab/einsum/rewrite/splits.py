@@ -28,7 +28,7 @@ def with_split_ranks(cascade: Cascade, are_shared: bool = False) -> Cascade:
         are_shared: split those alone that Einsums write in parts, as heads beside what groups of them share.
     """
     barred = {(t, axis) for t in cascade.views for axis in range(len(cascade.tensors[t].ranks))}
-    uses = list(_uses(cascade))
+    uses = list(_uses(cascade.einsums))
     for einsum, axis, index in (u for u in uses if not are_shared or _is_shared(u[0], u[2])):
         steps = _steps(cascade, einsum, axis, index)
         axes = _together(cascade, uses, axis, steps) if len(steps) > 1 and axis not in barred else None
@@ -49,7 +49,7 @@ def _is_shared(einsum: Einsum, index: Index) -> bool:
 
 def with_columns(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade with the one rank of a block's states as lanes and columns: a turn has them all at once."""
-    uses = list(_uses(cascade))
+    uses = list(_uses(cascade.einsums))
     for block in cascade.blocks:
         ranks = {v for e in block.body for v in e.variables if v != block.variable}
         axis = next((a for e, a, i in uses if e in block.body and {i.plain} == ranks), None)
@@ -80,12 +80,12 @@ def _in_lanes(cascade: Cascade, axis: Axis, partitions: int) -> Cascade | None:
 
 def split_along(cascade: Cascade, axis: Axis, steps: tuple[int, ...]) -> Cascade | None:
     """The cascade with an axis in parts of these steps, the least first; None if others need it whole."""
-    axes = _together(cascade, list(_uses(cascade)), axis, steps)
+    axes = _together(cascade, list(_uses(cascade.einsums)), axis, steps)
     return split(cascade, axes, steps) if axes else None
 
 
-def _uses(cascade: Cascade) -> Iterator[Use]:
-    for einsum in cascade.einsums:
+def _uses(einsums: Sequence[Einsum]) -> Iterator[Use]:
+    for einsum in einsums:
         gathers = (g.access for a in einsum.every_access for g in a.gathers)
         for access in (*einsum.every_access, *gathers):
             yield from ((einsum, (access.tensor, axis), i) for axis, i in enumerate(access.indices))
@@ -148,7 +148,7 @@ def split(
         added.tensors[tensor] = replace(cascade.tensors[tensor], ranks=tuple(apart))
 
     def changed(einsum: Einsum) -> Einsum:
-        wholes = {i.plain for e, axis, i in _uses(cascade) if e is einsum and axis in axes and i.plain}
+        wholes = {i.plain for _, axis, i in _uses([einsum]) if axis in axes and i.plain}
         taken = {*(r.lower() for r in added.sizes), *einsum.variables}
         own = [unused(rank.lower(), einsum.variables) for rank in ranks]
         variables = {
