@@ -46,6 +46,8 @@ WORTH, WORTH_UNSEEN, WORTH_FIRST = 0.98, 0.7, 0.6
 ENOUGH = 0.9
 # times as long as the plan its busiest engine works with a change that is not tried again
 FAR = 4.0
+# and with a rewrite that is not tried in other groups
+FAR_APART = 2.0
 # times as long as another plan, from which one is no measure of changes
 HOPELESS = 8.0
 BUSIEST = "its busiest engine works "
@@ -165,8 +167,8 @@ class Timed:
         is_timed = other[1].knobs in self.timed or runs <= self.budget
         measure, worth = (self.judged, WORTH) if is_timed else (self.price, WORTH_UNSEEN)
         before = self.known[measure] = self.known[measure] if measure in self.known else measure(self.plan[0])
-        if not is_timed or least * WORTH_UNSEEN >= before:
-            # what is no faster than its busiest engine need not be timed
+        if not is_timed or least >= max(before, self.price(self.plan[0])):
+            # what is no faster than its busiest engine need not be timed; ragged tiles are priced as whole ones
             return Trial(what, other, measure, before, least, True, worth)
         after = measure(other[0])
         self.budget -= runs * (after != before and other[1].knobs not in self.timed)
@@ -196,7 +198,10 @@ class Timed:
         rewrites += [one for one in self.regrouped(rewrites) if one[0] not in self.seen]
         left = self.by_price(rewrites)
         self.are_rewrites = bool(left)
-        return left or self.by_price([one for one in _changes(self.plan) if one[0] not in self.seen])
+        changes = [one for one in _changes(self.plan) if one[0] not in self.seen]
+        # as many as can be timed: how long the busiest engine works tells nothing of changes that are close
+        most = self.budget // run_by(self.plan[0].body) if self.judged in self.known else None
+        return left or self.by_price(changes[:most])
 
     def postponed(self) -> list[tuple[str, Change]]:
         """Rewrites that save little, once all others were tried, however many plans that were."""
@@ -210,7 +215,8 @@ class Timed:
         """Rewrites after which other steps share most loops."""
         for what, change in rewrites:
             other = self.made(change(self.plan[1].knobs)) or self.plan
-            for why, order in _reordered(other[1]):
+            is_far = self.price(other[0]) > self.price(self.plan[0]) * FAR_APART
+            for why, order in [] if is_far else _reordered(other[1]):
                 yield f"{what}; {why}", partial(_in_turn, change, order)
 
     def by_price(self, changes: Sequence[tuple[str, Change]]) -> list[tuple[str, Change]]:
