@@ -97,21 +97,14 @@ def _components(cascade: Cascade, kept: Collection[str]) -> list[set[_Axes]]:
     """Sets of neighbouring axes that must be joined all or none, and can be."""
     links = list(_pairs(cascade))
     barred = {axes for axes, pair in links if pair is None or axes.tensor in kept}
-    components: list[set[_Axes]] = []
-    for axes in dict.fromkeys(axes for axes, _ in links):
-        if not any(axes in component for component in components):
-            components.append(_connected(axes, links))
+    joined, first = {axes: {axes} for axes, _ in links}, dict[_Variables, _Axes]()
+    for axes, pair in ((axes, pair) for axes, pair in links if pair is not None):
+        own, other = joined[axes], joined[first.setdefault(pair, axes)]
+        if own is not other:
+            other |= own
+            joined |= dict.fromkeys(own, other)
+    components = {id(component): component for component in joined.values()}.values()
     return [component for component in components if not component & barred]
-
-
-def _connected(axes: _Axes, links: Sequence[tuple[_Axes, _Variables | None]]) -> set[_Axes]:
-    """All axes that links by common variables lead to."""
-    reached, size = {axes}, 0
-    while len(reached) > size:
-        size = len(reached)
-        pairs = {pair for one, pair in links if one in reached and pair is not None}
-        reached |= {one for one, pair in links if pair in pairs}
-    return reached
 
 
 def _chosen(cascade: Cascade, partitions: int, kept: Collection[str]) -> set[_Axes] | None:
