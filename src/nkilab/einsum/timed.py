@@ -44,10 +44,9 @@ FAULT = "A FAULT OF NKILAB, please report it"
 WORTH, WORTH_UNSEEN, WORTH_FIRST = 0.98, 0.7, 0.6
 # of the time of another plan, from which on one is taken at once
 ENOUGH = 0.9
-# times as long as the plan its busiest engine works with a change that is not tried again
-FAR = 4.0
-# and with a rewrite that is not tried in other groups
-FAR_APART = 2.0
+# times as long as the plan its busiest engine works with a change that is not tried again, and with a
+# rewrite that is not tried in other groups
+FAR, FAR_APART = 4.0, 2.0
 # times as long as another plan, from which one is no measure of changes
 HOPELESS = 8.0
 BUSIEST = "its busiest engine works "
@@ -168,7 +167,7 @@ class Timed:
         measure, worth = (self.judged, WORTH) if is_timed else (self.price, WORTH_UNSEEN)
         before = self.known[measure] = self.known[measure] if measure in self.known else measure(self.plan[0])
         if not is_timed or least >= max(before, self.price(self.plan[0])):
-            # what is no faster than its busiest engine need not be timed; ragged tiles are priced as whole ones
+            # what is no faster than its busiest engine need not be timed; ragged tiles are priced whole
             return Trial(what, other, measure, before, least, True, worth)
         after = measure(other[0])
         self.budget -= runs * (after != before and other[1].knobs not in self.timed)

@@ -100,9 +100,8 @@ def _components(cascade: Cascade, kept: Collection[str]) -> list[set[_Axes]]:
     joined, first = {axes: {axes} for axes, _ in links}, dict[_Variables, _Axes]()
     for axes, pair in ((axes, pair) for axes, pair in links if pair is not None):
         own, other = joined[axes], joined[first.setdefault(pair, axes)]
-        if own is not other:
-            other |= own
-            joined |= dict.fromkeys(own, other)
+        other |= own
+        joined |= dict.fromkeys(own, other)
     components = {id(component): component for component in joined.values()}.values()
     return [component for component in components if not component & barred]
 

@@ -49,10 +49,9 @@ def _is_shared(einsum: Einsum, index: Index) -> bool:
 
 def with_columns(cascade: Cascade, partitions: int) -> Cascade:
     """The cascade with the one rank of a block's states as lanes and columns: a turn has them all at once."""
-    uses = list(_uses(cascade.einsums))
     for block in cascade.blocks:
         ranks = {v for e in block.body for v in e.variables if v != block.variable}
-        axis = next((a for e, a, i in uses if e in block.body and {i.plain} == ranks), None)
+        axis = next((a for _, a, i in _uses(block.body) if {i.plain} == ranks), None)
         other = _in_lanes(cascade, axis, partitions) if axis else None
         if other is not None:
             return other
