@@ -240,7 +240,7 @@ def test_zeros_around_a_block_are_made_on_chip() -> None:
 def test_what_is_plainly_slower_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = {"X": (3, 64, 64), "F": (32, 3, 7, 7), "Z": (32, 29, 29)}
     text = "Z[k, p, q] = X[c, 2*p + r, 2*q + s] . F[k, c, r, s] ;; M mul V add"
-    usual, made = einsum.compile(text, shapes=shapes), timed.Timed.__init__
+    usual, begin = einsum.compile(text, shapes=shapes), timed.Timed.__init__
 
     def with_dear_others(self: timed.Timed, built: Planner, latency: timed.Measure, *rest: Any) -> None:
         price, proved, trees = *rest, list[Kernel]()
@@ -250,7 +250,7 @@ def test_what_is_plainly_slower_is_not_timed(monkeypatch: pytest.MonkeyPatch) ->
             trees.append(plan[0])
             return plan
 
-        made(self, noted, latency, lambda tree: price(tree) * (1.0 if tree is trees[0] else 1000.0), proved)
+        begin(self, noted, latency, lambda tree: price(tree) * (1.0 if tree is trees[0] else 1000.0), proved)
 
     monkeypatch.setattr(timed.Timed, "__init__", with_dear_others)
     unseen = einsum.compile(text, shapes=shapes)

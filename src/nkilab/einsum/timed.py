@@ -166,7 +166,7 @@ class Timed:
         is_timed = other[1].knobs in self.timed or runs <= self.budget
         measure, worth = (self.judged, WORTH) if is_timed else (self.price, WORTH_UNSEEN)
         before = self.known[measure] = self.known[measure] if measure in self.known else measure(self.plan[0])
-        if not is_timed or least >= max(before, self.price(self.plan[0])):
+        if not is_timed or least >= min(before / WORTH_UNSEEN, max(before, self.price(self.plan[0]))):
             # what is no faster than its busiest engine need not be timed; ragged tiles are priced whole
             return Trial(what, other, measure, before, least, True, worth)
         after = measure(other[0])
