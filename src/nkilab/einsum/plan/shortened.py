@@ -9,7 +9,8 @@ from ..room import views_of
 from ..tree import nodes
 from ..tree.along import floored, partners
 from ..tree.expr import ZERO, Expr, at_most, expr, name_of
-from ..tree.nodes import Cut, Loop, Select, Statement, Tally, View
+from ..tree.nodes import At, Buffer, Cut, Loop, Select, Statement, Tally, View
+from ..tree.rewrite import Change, copied
 from .masks import RESULTS, Bound, Mask, Unfit, factor
 
 
@@ -56,7 +57,33 @@ class Shortened:
     def loop(self) -> Loop:
         """It."""
         whole = Piece(ZERO, self.extent, self.low, self.count)
-        return replace(self.mask.loop, body=self.body(self.mask.loop.body, [whole], ()))
+        body = self.body(self.mask.loop.body, [whole], ())
+        most = int(self.mask.range_of(self.count)[1])
+        return replace(self.mask.loop, body=self.fitted(body, most) if most < self.mask.extent else body)
+
+    def fitted(self, body: list[Statement], most: int) -> list[Statement]:
+        """Statements with tiles of as many columns as an iteration goes through at most, not of all."""
+        views = [v for s in nodes.statements(body) for _, v in views_of(s)]
+        odd = {id(v.buffer) for v in views if len(v.index) != len(v.buffer.shape) or v.has_parts}
+        tiles, moved = dict[int, Buffer](), dict[int, tuple[int, Expr]]()
+        for tile in (s.buffer for s in nodes.statements(body) if isinstance(s, nodes.Alloc)):
+            along = self.mask.where[id(tile)] if id(tile) in self.mask.shorter - odd else None
+            each = max(along.lanes, 1) if along else 1
+            if along is None or along.axis is None or tile.shape[along.axis] != self.mask.extent // each:
+                continue
+            shape = (*tile.shape[: along.axis], most // each, *tile.shape[along.axis + 1 :])
+            tiles[id(tile)] = replace(tile, shape=shape)
+            moved[id(tile)] = along.axis, floored(self.low, each)
+
+        def view(one: View) -> View:
+            if id(one.buffer) not in tiles:
+                return one
+            (axis, low), index = moved[id(one.buffer)], [*one.index]
+            place = index[axis]
+            at = At(place.at - low) if isinstance(place, At) else replace(place, start=place.start - low)
+            return replace(one, buffer=tiles[id(one.buffer)], index=(*index[:axis], at, *index[axis + 1 :]))
+
+        return copied(body, Change({}, view, tiles))
 
     def body(self, body: list[Statement], pieces: list[Piece], loops: tuple[Loop, ...]) -> list[Statement]:
         """Statements of an iteration."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import isnan, nan
+from operator import add, sub
+
 from ..language.operators import OPERATORS
 from . import nodes
 from .nodes import Select, Statement
@@ -38,18 +41,27 @@ def value_of(s: Statement, operands: dict[str, float | None]) -> float | None:
             return 0.0 if is_even and value == 0.0 and bias is None else None
         case nodes.Scale(op0=op0, reverse0=False, op1=op1, reverse1=False) if value is not None:
             return _scaled(_scaled(value, op0), op1) if op1 else _scaled(value, op0)
-        case nodes.Combine(op="multiply") if 0.0 in operands.values():
-            return 0.0
-        case nodes.Combine(op=op) if op in ("add", "maximum", "minimum"):
-            left, right = operands["left"], operands["right"]
-            if left is None or right is None:
-                return None
-            return left + right if op == "add" else max(left, right) if op == "maximum" else min(left, right)
+        case nodes.Combine(op=op):
+            return _combined(operands["left"], op, operands["right"])
+        case nodes.ScaleCombine(op0=op0, reverse0=False, op1=op1):
+            left, right = _scaled(value, op0), operands["right"]
+            return _combined(right, op1, left) if s.reverse1 else _combined(left, op1, right)
         case nodes.MatMul() if 0.0 in (operands["stationary"], operands["moving"]):
             return 0.0
         case nodes.Reduce(op=op):
             return summed(reducer(op), value)
     return None
+
+
+def _combined(left: float | None, op: str, right: float | None) -> float | None:
+    """What an operator makes of two values; None if it is not known."""
+    if op == "multiply" and 0.0 in (left, right):
+        return 0.0
+    if left is None or right is None:
+        return None
+    function = {"add": add, "subtract": sub, "maximum": max, "minimum": min}.get(op)
+    result = nan if function is None else function(left, right)
+    return None if isnan(result) else result
 
 
 def _scaled(value: float | None, op: str) -> float | None:
