@@ -311,8 +311,10 @@ class PlaneNest(Nest):
         self.ctx.build.add(nodes.Store(View(hbm.buffer, tuple(at), order=order), result))
         hbm.changed()
 
-    def sum_along(self, einsum: Einsum, value: Value, sums: list[Partial], tile: Tile) -> None:
-        """No instruction sums a part of the axes of a tile that it computes."""
+    @property
+    def summable(self) -> set[str]:
+        """The axis of a tile; none of several, as no instruction that computes them sums a part of them."""
+        return {*self.planes.axes} if len(self.planes.axes) == 1 else {""}
 
     def new_sum(self, einsum: Einsum, hint: str) -> View:
         """A place of its own for a sum, or for the largest of some values: that is one of them."""
@@ -324,6 +326,8 @@ class PlaneNest(Nest):
     def summed(self, one: Partial, value: Value, tile: Tile) -> None:
         """Take one tile into a sum."""
         einsum = one.einsum
+        if one.is_taken:
+            return
         inside = [v for v in self.planes.axes if v in einsum.reduced]
         if not inside:
             wide = tile.widened(value) if value.is_scalar else value

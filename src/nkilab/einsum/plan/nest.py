@@ -254,10 +254,14 @@ class Nest:
             if self.ctx.given.instruction(other.name):
                 continue
             is_plain = other.reads == (einsum.name,) and not other.map_op and other.condition is None
-            own = {*other.reduced} - {self.choice.part}
-            if is_plain and other.reduce_op == "add" and own == {self.choice.free} - {""}:
+            if is_plain and other.reduce_op == "add" and {*other.reduced} - {self.choice.part} == self.summable:
                 return one
         return None
+
+    @property
+    def summable(self) -> set[str]:
+        """The variable along the columns: an instruction that computes a tile can sum over it."""
+        return {self.choice.free} - {""}
 
     def mapped(self, einsum: Einsum, tile: Tile) -> Value:
         """The value of the map operator of an Einsum."""
