@@ -15,6 +15,7 @@ from nkilab.einsum.sets import ProofError
 from nkilab.einsum.tree import nodes
 from nkilab.einsum.tree.along import floored
 from nkilab.einsum.tree.expr import expr, name_of
+from nkilab.einsum.tree.neutral import value_of
 
 SCORES = "C[p, m] = Q[e, p] . K[e, m] ;; M mul V add"
 SOFTMAX = [
@@ -106,6 +107,75 @@ Z[p, f] = softmax(A[p, m], m) * V[m, f]"""
     powers = np.exp((q @ k.T).astype(float) / 8) * kept
     # float32, of which TensorE has all bits
     assert np.abs(kernel(q, k, v) - powers @ v / powers.sum(1, keepdims=True)).max() < 1e-5
+
+
+def softmax_of(scores: Any, kept: Any) -> Any:
+    """Rows of scores that are kept, as parts of one, in float64."""
+    powers = np.exp(scores.astype(float)) * kept
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def test_the_difference_of_two_softmaxes_goes_through_what_both_keep() -> None:
+    text = """S[p, m] = sum(Q[p, e] * K[m, e], e) / 8 if m <= p else -inf
+T[p, m] = sum(R[p, e] * K[m, e], e) / 8 if m <= p else -inf
+D[p, m] = softmax(S[p, m], m) - 0.5 * softmax(T[p, m], m)
+Z[p, f] = D[p, m] * V[m, f]"""
+    generator = np.random.default_rng(4)
+    q, r, k, v = (generator.standard_normal((n, 64)).astype(np.float32) for n in (384, 384, 384, 384))
+    kernel = einsum.compile(text, shapes=dict.fromkeys("QRKV", (384, 64)))
+    assert SKIPPED in kernel.changes
+    kept = np.tri(384)
+    wanted = (softmax_of(q @ k.T / 8, kept) - 0.5 * softmax_of(r @ k.T / 8, kept)) @ v
+    # float32, of which TensorE has all bits
+    assert np.abs(kernel(Q=q, R=r, K=k, V=v) - wanted).max() < 1e-5
+
+
+def test_tiles_of_scores_are_as_wide_as_a_window_and_heads_of_a_group_sum_their_exponentials_along() -> None:
+    text = """S[h, p, m] = sum(Q[h, p, e] * K[h // 4, m, e], e) / 8 if m <= p and m > p - 256 else -inf
+Z[h, p, f] = softmax(S[h, p, m], m) * V[h // 4, m, f]"""
+    generator = np.random.default_rng(5)
+    shapes = {"Q": (8, 2048, 16), "K": (2, 2048, 16), "V": (2, 2048, 24)}
+    q, k, v = (generator.standard_normal(s).astype(np.float32) for s in shapes.values())
+    kernel = einsum.compile(text, shapes=shapes)
+    assert SKIPPED in kernel.changes
+    assert kernel.tree is not None
+    every = [*nodes.statements(kernel.tree.body)]
+    exponentials = [s for s in every if isinstance(s, nodes.Activate) and s.function == "exp"]
+    # 256 positions behind a block of 128 rows, and the block's own
+    assert (
+        {s.src.buffer.shape[-1] for s in exponentials}
+        == {s.dst.buffer.shape[-1] for s in exponentials}
+        == {384}
+    )
+    assert all(s.total is not None for s in exponentials)
+    p, m = np.arange(2048)[:, None], np.arange(2048)[None]
+    scores = q @ np.repeat(k, 4, 0).transpose(0, 2, 1) / 8
+    wanted = softmax_of(scores, (m <= p) & (m > p - 256)) @ np.repeat(v, 4, 0)
+    # float32, of which TensorE has all bits
+    assert np.abs(kernel(Q=q, K=k, V=v) - wanted).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("left", "op", "right", "result"),
+    [
+        (0.0, "subtract", 0.0, 0.0),
+        (-np.inf, "maximum", -np.inf, -np.inf),
+        (None, "multiply", 0.0, 0.0),
+        # minus infinity less itself is no number
+        (-np.inf, "subtract", -np.inf, None),
+        (None, "subtract", 0.0, None),
+        (2.0, "divide", 2.0, None),
+    ],
+)
+def test_what_is_known_of_two_values_is_known_of_what_is_made_of_them(
+    left: float | None, op: str, right: float | None, result: float | None
+) -> None:
+    tile = nodes.all_of(nodes.Buffer("t", (128, 8), "float32", nodes.SBUF))
+    both = {"left": left, "right": right}
+    assert value_of(nodes.Combine(tile, tile, op, tile), both) == result
+    fused = nodes.ScaleCombine(tile, tile, "multiply", 2.0, "subtract", tile)
+    # nothing times a number less nothing
+    assert value_of(fused, {"src": 0.0, "right": 0.0}) == 0.0
 
 
 @pytest.mark.corpus(drawn=False)

@@ -254,7 +254,11 @@ class Nest:
             if self.ctx.given.instruction(other.name):
                 continue
             is_plain = other.reads == (einsum.name,) and not other.map_op and other.condition is None
-            if is_plain and other.reduce_op == "add" and {*other.reduced} - {self.choice.part} == self.summable:
+            if (
+                is_plain
+                and other.reduce_op == "add"
+                and {*other.reduced} - {self.choice.part} == self.summable
+            ):
                 return one
         return None
 

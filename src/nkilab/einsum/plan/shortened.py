@@ -59,7 +59,9 @@ class Shortened:
         whole = Piece(ZERO, self.extent, self.low, self.count)
         body = self.body(self.mask.loop.body, [whole], ())
         most = int(self.mask.range_of(self.count)[1])
-        return replace(self.mask.loop, body=self.fitted(body, most) if most < self.mask.extent else body)
+        # of two loops the ends alone are looked at, and a window is widest between them
+        is_less = most < self.mask.extent and len(self.count.names) == 1
+        return replace(self.mask.loop, body=self.fitted(body, most) if is_less else body)
 
     def fitted(self, body: list[Statement], most: int) -> list[Statement]:
         """Statements with tiles of as many columns as an iteration goes through at most, not of all."""
@@ -188,7 +190,7 @@ class Shortened:
             pairs = (partners(before, n, a, v) for n, (v, a) in views.items() if n != "dst")
             is_sum = not any(other == "dst" for every in pairs for other, _ in every)
         added = tuple(self.added(one, pieces) for one in tally.added) if is_sum else tally.added
-        return replace(tally, added=added)
+        return replace(tally, added=added, **self.views(tally, pieces))
 
     def added(self, one: nodes.Summed, pieces: list[Piece]) -> nodes.Summed:
         """Values of one variable of a sum."""
