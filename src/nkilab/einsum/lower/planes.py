@@ -55,6 +55,8 @@ class PlaneNest(Nest):
     def __init__(self, ctx: Context, cluster: Cluster, outer: dict[str, Span], planes: Planes) -> None:
         super().__init__(ctx, cluster, outer, Choice(planes.part, "", tuple(planes.blocks), planes.blocks))
         self.planes, self.base, self.copies = planes, dict(self.spans), 1
+        # no instruction that computes a tile of several axes sums a part of them
+        self.summable = {*planes.axes} if len(planes.axes) == 1 else {""}
         self.outside = ctx.build.depth
         self.results: dict[str, Storage] = {}
         # where loops over parts of results begin, and stores of what they make
@@ -310,11 +312,6 @@ class PlaneNest(Nest):
         order = tuple(sorted(range(len(kinds)), key=lambda n: kinds[n] != "part"))
         self.ctx.build.add(nodes.Store(View(hbm.buffer, tuple(at), order=order), result))
         hbm.changed()
-
-    @property
-    def summable(self) -> set[str]:
-        """The axis of a tile; none of several, as no instruction that computes them sums a part of them."""
-        return {*self.planes.axes} if len(self.planes.axes) == 1 else {""}
 
     def new_sum(self, einsum: Einsum, hint: str) -> View:
         """A place of its own for a sum, or for the largest of some values: that is one of them."""

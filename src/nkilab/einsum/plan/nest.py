@@ -43,6 +43,7 @@ class Nest:
         for einsum in cluster.einsums:
             self.spans |= ctx.spans(einsum, outer)
         self.choice = choice or choose(ctx, cluster.einsums, self.spans)
+        self.summable = {self.choice.free} - {""}  # what instructions that compute a tile can sum over
         self.is_late, self.blocks = False, 0
         self.copies = common_copies(ctx, cluster.einsums, self.choice.part)
         self.targets: dict[str, Target] = {}
@@ -254,18 +255,10 @@ class Nest:
             if self.ctx.given.instruction(other.name):
                 continue
             is_plain = other.reads == (einsum.name,) and not other.map_op and other.condition is None
-            if (
-                is_plain
-                and other.reduce_op == "add"
-                and {*other.reduced} - {self.choice.part} == self.summable
-            ):
+            own = {*other.reduced} - {self.choice.part}
+            if is_plain and other.reduce_op == "add" and own == self.summable:
                 return one
         return None
-
-    @property
-    def summable(self) -> set[str]:
-        """The variable along the columns: an instruction that computes a tile can sum over it."""
-        return {self.choice.free} - {""}
 
     def mapped(self, einsum: Einsum, tile: Tile) -> Value:
         """The value of the map operator of an Einsum."""

@@ -190,7 +190,7 @@ class Shortened:
             pairs = (partners(before, n, a, v) for n, (v, a) in views.items() if n != "dst")
             is_sum = not any(other == "dst" for every in pairs for other, _ in every)
         added = tuple(self.added(one, pieces) for one in tally.added) if is_sum else tally.added
-        return replace(tally, added=added, **self.views(tally, pieces))
+        return replace(tally, into=self.views(tally, pieces).get("into", tally.into), added=added)
 
     def added(self, one: nodes.Summed, pieces: list[Piece]) -> nodes.Summed:
         """Values of one variable of a sum."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isnan, nan
 from operator import add, sub
 
@@ -11,6 +12,8 @@ from .nodes import Select, Statement
 
 # what stands for minus infinity: numbers above it make exp() of the difference zero
 LEAST = -1e29
+FUNCTIONS: dict[str, Callable[[float, float], float]]
+FUNCTIONS = {"add": add, "subtract": sub, "maximum": max, "minimum": min}
 
 
 def reducer(alu: str) -> str:
@@ -59,8 +62,7 @@ def _combined(left: float | None, op: str, right: float | None) -> float | None:
         return 0.0
     if left is None or right is None:
         return None
-    function = {"add": add, "subtract": sub, "maximum": max, "minimum": min}.get(op)
-    result = nan if function is None else function(left, right)
+    result = FUNCTIONS[op](left, right) if op in FUNCTIONS else nan
     return None if isnan(result) else result
 
 
