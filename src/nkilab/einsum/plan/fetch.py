@@ -297,32 +297,27 @@ def _from_hbm(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) ->
 def _repeated(ctx: Context, want: Want, storage: Storage, at: list[At | Cut]) -> View:
     """A row, or an element, on every partition: one transfer that reads it again and again."""
     rows, columns = want.rows.most, want.columns
-    inner = _strided_by(ctx, want)
-    if inner:
-        storage, at = _rows_apart(ctx, want, storage, inner)
+    if _is_across(ctx, want, at):
+        storage, at = _rows_apart(ctx, want, storage, at[-1])
     view = ctx.tile(f"{want.access.tensor.lower()}_rows", whole(rows), columns, storage.buffer.dtype)
     ctx.build.add(nodes.Load(view, View(storage.buffer, tuple(at) or (At(ZERO),), repeat=expr(rows))))
     return view
 
 
-def _strided_by(ctx: Context, operand: Want) -> str:
-    """The variable along the last axis of an operand, if its rows lie across; "" if they do not."""
-    if not operand.access.indices:
-        return ""
-    *outer, last = operand.access.indices
-    is_across = operand.has(operand.free) and operand.free not in last.variables
-    is_across &= not is_few(ctx, operand.columns.most * operand.rows.most)
-    others = {v for i in outer for v in i.variables}
-    inner = last.plain
-    if not is_across or not inner or inner in others or not operand.spans[inner].is_point:
-        return ""
-    return inner if ctx.cascade.shape(operand.access.tensor)[-1] <= ctx.lanes else ""
+def _is_across(ctx: Context, operand: Want, at: list[At | Cut]) -> bool:
+    """Whether the rows of an operand lie across the last axis, of which there are some, in HBM."""
+    is_row = bool(at) and isinstance(at[-1], At) and operand.has(operand.free)
+    is_row = is_row and not is_few(ctx, operand.columns.most * operand.rows.most)
+    return is_row and 1 < ctx.cascade.shape(operand.access.tensor)[-1] <= ctx.lanes
 
 
-def _rows_apart(ctx: Context, operand: Want, storage: Storage, inner: str) -> tuple[Storage, list[At | Cut]]:
+def _rows_apart(
+    ctx: Context, operand: Want, storage: Storage, row: At | Cut
+) -> tuple[Storage, list[At | Cut]]:
     """A copy in HBM of all rows that lie across, and where the one that is wanted lies in it."""
-    size = ctx.cascade.shape(operand.access.tensor)[-1]
-    own = Want(operand.access, {**operand.spans, inner: whole(size)}, inner, operand.free, storage)
+    size, every = ctx.cascade.shape(operand.access.tensor)[-1], f"{operand.free}_every"
+    access = replace(operand.access, indices=(*operand.access.indices[:-1], Affine(((every, 1),))))
+    own = Want(access, {**operand.spans, every: whole(size)}, every, operand.free, storage)
     at = positions(own.access, own.spans)
     depth = max(ctx.build.depth_of(nodes.names_in(at)), storage.depth)
     key = ("rows apart", key_of(own, storage))
@@ -334,8 +329,7 @@ def _rows_apart(ctx: Context, operand: Want, storage: Storage, inner: str) -> tu
         ctx.build.add(nodes.Store(part_of(rows, size, operand.columns.count), view))
         return in_hbm(rows, 2)
 
-    place: list[At | Cut] = [At(operand.spans[inner].start), Cut(ZERO, operand.columns.count)]
-    return ctx.build.once(key, depth, copy), place
+    return ctx.build.once(key, depth, copy), [row, Cut(ZERO, operand.columns.count)]
 
 
 def _loaded_turned(ctx: Context, want: Want, storage: Storage) -> View:
@@ -381,7 +375,8 @@ def _picked(ctx: Context, want: Want) -> View:
     row = replace(want.access, indices=(*others, Affine(((every, 1),))))
     spans = {**want.spans, every: whole(ctx.cascade.shape(tensor)[-1])}
     source = fetch(ctx, replace(want, access=row, spans=spans, free=every, storage=None, may_stay=False))
-    source, view = in_sbuf(ctx, source, ctx.dtypes[tensor]), replace(want, access=last.access, storage=None)
+    source = in_sbuf(ctx, source, source.buffer.dtype)
+    view = replace(want, access=last.access, storage=None)
     chosen = fetch(ctx, replace(view, may_stay=False))
 
     def numbers() -> View:

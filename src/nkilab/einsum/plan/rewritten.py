@@ -37,6 +37,7 @@ from ..rewrite.scan_parts import scans_of_few_rows, with_scans_in_parts
 from ..rewrite.splits import with_chosen_columns, with_columns, with_split_ranks
 from ..rewrite.substitution import with_substitutions
 from ..rewrite.turns_in_parts import are_linear, with_turns_in_parts
+from ..rewrite.unrolled import with_unrolled_ranks
 from ..rewrite.views import (
     with_matrices_before_products,
     with_matrices_between,
@@ -105,6 +106,7 @@ REWRITES: Mapping[str, Rewrite] = {
     "what indices choose as tensors of their own": lambda cascade, _: with_chosen_operands(cascade),
     "indices in columns, some for each lane": with_chosen_columns,
     "what comparisons tell apart, piece by piece": lambda cascade, _: with_pieces(cascade),
+    "small ranks unrolled": lambda cascade, _: with_unrolled_ranks(cascade),
     "sums over filters": lambda cascade, _: with_sums_over_filters(cascade),
     "products with what lies near as products of blocks": with_neighbours_as_products,
     "sums over long windows as products of whole bands": with_whole_bands,
@@ -144,6 +146,7 @@ MADE = (
     "products with what lies near as products of blocks",
     "small operands of large products first",
     "what indices choose as tensors of their own",
+    "small ranks unrolled",
     "sums over filters",
     "sums over long windows as products of whole bands",
     "sums over long windows as products of bands",
