@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from ..language.additions import Additions
-from ..language.ast import Access, Affine, Cascade, Einsum, Kind, Operand, Scalar, plain
+from ..language.ast import Access, Affine, Cascade, Einsum, Index, Kind, Operand, Scalar, plain
 from ..language.operators import OPERATORS
 from .common import reading
 from .filters import Window as Filtered
@@ -71,26 +71,25 @@ def _of_each_element(einsum: Einsum, added: Additions) -> Window | None:
     window = next(_windows(einsum.accesses, einsum, added), None)
     if window is None or not {*window[0].variables} <= {*output} or not _is_read(einsum, window[0], cascade):
         return None
-    low, high = window[0].ends({v: added.extent(v, einsum) for v in window[0].variables})
-    within = low >= 0 and high < window[1]
-    return window if within or _keeps_zeros(einsum, window[0], added) else None
+    is_kept = _is_within(*window, einsum, cascade) or _keeps_zeros(einsum, window[0], added)
+    return window if is_kept else None
 
 
 def _is_read(einsum: Einsum, window: Affine, cascade: Cascade) -> bool:
     """Whether affine indices alone read what an Einsum writes, of windows those alone that there are."""
     read = [(e, a) for e in cascade.readers(einsum.name) for a in e.accesses if a.tensor == einsum.name]
-    shape, output = cascade.shape(einsum.name), einsum.output.affine
-    for reader, access in read:
-        if access.gathers:
-            return False
-        for own, index, size in zip(output, access.affine, shape, strict=True):
-            if own.plain not in window.variables:
-                continue
-            known = index.at(cascade.sizes)
-            low, high = known.ends({v: cascade.extent(v, reader) for v in known.variables})
-            if low < 0 or high >= size:
-                return False
-    return True
+    axes = [*zip((i.plain for i in einsum.output.affine), cascade.shape(einsum.name), strict=True)]
+    return all(
+        not access.gathers and (v not in window.variables or _is_within(index, size, reader, cascade))
+        for reader, access in read for index, (v, size) in zip(access.indices, axes, strict=True)
+    )  # fmt: skip
+
+
+def _is_within(index: Index, size: int, einsum: Einsum, cascade: Cascade) -> bool:
+    """Whether an index of an Einsum never leaves an axis."""
+    known = index.at(cascade.sizes) if isinstance(index, Affine) else Affine(constant=size)
+    low, high = known.ends({v: cascade.extent(v, einsum) for v in known.variables})
+    return low >= 0 and high < size
 
 
 def _windows(accesses: Iterable[Access], einsum: Einsum, added: Additions) -> Iterator[Window]:
