@@ -320,9 +320,7 @@ def transfer_ns(
         between = access.indices[(access.axis_of(part) or 0) + 1 : last]
         row_bytes *= prod(spans[v].most for i in between for v in i.variables)
     if row_bytes < SMALL_ROW_BYTES:
-        # a row that lies across is read once, for all partitions
-        is_across = has_free and not has_part and access.axis_of(free) != last
-        pieces = (1 if is_across else rows) * columns * size / row_bytes if has_part or has_free else 1.0
+        pieces = rows * columns * size / row_bytes if (has_part or has_free) else 1.0
         cost += pieces * ROW_NS
     return cost
 
