@@ -44,9 +44,8 @@ FAULT = "A FAULT OF NKILAB, please report it"
 WORTH, WORTH_UNSEEN, WORTH_FIRST = 0.98, 0.7, 0.6
 # of the time of another plan, from which on one is taken at once
 ENOUGH = 0.9
-# times as long as the plan its busiest engine works with a change that is not tried again, and with a
-# rewrite that is not tried in other groups
-FAR, FAR_APART = 4.0, 2.0
+# times as long as the plan its busiest engine works with a change that is not tried again
+FAR = 4.0
 # times as long as another plan, from which one is no measure of changes
 HOPELESS = 8.0
 BUSIEST = "its busiest engine works "
@@ -214,8 +213,7 @@ class Timed:
         """Rewrites after which other steps share most loops."""
         for what, change in rewrites:
             other = self.made(change(self.plan[1].knobs)) or self.plan
-            is_far = self.price(other[0]) > self.price(self.plan[0]) * FAR_APART
-            for why, order in [] if is_far else _reordered(other[1]):
+            for why, order in _reordered(other[1]):
                 yield f"{what}; {why}", partial(_in_turn, change, order)
 
     def by_price(self, changes: Sequence[tuple[str, Change]]) -> list[tuple[str, Change]]:

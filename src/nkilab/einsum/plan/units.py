@@ -33,18 +33,10 @@ class Units:
         # variables of which the loops around the present group choose one value at a time
         self.points: tuple[str, ...] = ()
         self.turns = {id(e): b.variable for b in ctx.cascade.blocks for e in b.body}
-        self.divided = dict[tuple[object, ...], list[list[Einsum]]]()  # nests, by Einsums and products
 
     def units(self, einsums: Sequence[Einsum]) -> list[list[Einsum]]:
         """Nests in order: contractions alone, others in clusters."""
-        products = frozenset(id(e) for e in einsums if self.is_product(e))
-        key = (*map(id, einsums), products)
-        # whether a scan finds lanes beside what is gathered depends on where tensors lie
-        if key not in self.divided or any(a.gathers for e in einsums for a in e.accesses):
-            self.divided[key] = self._units(einsums, products)
-        return [[*unit] for unit in self.divided[key]]
-
-    def _units(self, einsums: Sequence[Einsum], products: Container[int]) -> list[list[Einsum]]:
+        products = {id(e) for e in einsums if self.is_product(e)}
         found: list[list[Einsum]] = []
         for einsum in einsums:
             is_alone = id(einsum) in products and not self.is_sum_of(einsum, found)
