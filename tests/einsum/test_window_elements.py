@@ -22,7 +22,7 @@ def images(steps: list[str], tensors: dict[str, str] | None = None, **sizes: int
     written = {
         step.split("[")[0]: step.split("]")[0].split("[")[1].upper().replace(",", "") for step in steps
     }
-    inputs = tensors or {"X": "B Y X", "U": "B Y X", "G": "R", "H": "S", "L": "B L X"}
+    inputs = tensors or {"X": "B Y X", "U": "B Y X", "G": "R", "H": "S", "L": "B L X", "C": "X", "F": "R S"}
     return cascade_of(inputs | written, steps, **SIZES | sizes)
 
 
@@ -42,17 +42,20 @@ def filtered(x: np.ndarray, weights: np.ndarray, axis: int, first: int, step: in
     [
         (["Q[b, y, r, x] = X[b, y + r - 2, x] ;; M square",
           "Z[b, y, x] = G[r] . Q[b, y, r, x] ;; M mul V add"],
-         lambda x, u, g, h, _: filtered(x**2, g, 1, -2), 1),
+         lambda x, u, g, h, *_: filtered(x**2, g, 1, -2), 1),
         (["Q[b, y, r, x, s] = X[b, y + r - 2, x + s - 1] . 3 ;; M mul",
           "Z[b, y, x] = G[r] . H[s] . Q[b, y, r, x, s] ;; M mul V add"],
-         lambda x, u, g, h, _: filtered(filtered(3 * x, g, 1, -2), h, 2, -1), 2),
+         lambda x, u, g, h, *_: filtered(filtered(3 * x, g, 1, -2), h, 2, -1), 2),
         (["Z[b, y, x] = X[b, y + r - 2, x] . G[r] . U[b, y + r - 2, x] ;; M mul V add"],
-         lambda x, u, g, h, _: filtered(x * u, g, 1, -2), 1),
+         lambda x, u, g, h, *_: filtered(x * u, g, 1, -2), 1),
         (["Z[b, y, x] = H[s] . X[b, y - r + 2, x + s - 1] . G[r] ;; M mul V add"],
-         lambda x, u, g, h, _: filtered(filtered(x, g[::-1], 1, -2), h, 2, -1), 1),
+         lambda x, u, g, h, *_: filtered(filtered(x, g[::-1], 1, -2), h, 2, -1), 1),
+        (["Z[b, y, x] = H[s] . X[b, y + r - 2, x + s - 1] . L[b, y, r] ;; M mul V add"],
+         lambda x, u, g, h, w, *_: sum(np.pad(filtered(x, h, 2, -1), ((0, 0), (2, 2), (0, 0)))[:, r : r + 40]
+                                   * w[:, :40, r, None] for r in range(5)), 1),
         (["Q[b, y, x, r] = X[b, y + r - 2, x] ;; M max",
           "Z[b, y, x] = Q[b, y, x, r] . G[r] . U[b, y, x] ;; M mul V add"],
-         lambda x, u, g, h, _: filtered(x, g, 1, -2) * u, 1),
+         lambda x, u, g, h, *_: filtered(x, g, 1, -2) * u, 1),
     ],
 )  # fmt: skip
 def test_windows_read_what_is_made_of_each_element_once(
@@ -78,10 +81,19 @@ def test_windows_read_what_is_made_of_each_element_once(
         # is read beyond its windows, where zeros stand
         ["Q[b, y, r, x] = X[b, y + r - 2, x] ;; M square",
          "Z[b, y, x] = G[r] . Q[b, y + 1, r, x] ;; M mul V add"],
+        # adds what is no zero beyond an edge
+        ["Q[b, y, r, x] = X[b, y + r - 2, x] . C[x] ;; M add",
+         "Z[b, y, x] = G[r] . Q[b, y, r, x] ;; M mul V add"],
         # does not overlap
         ["Q[b, y, r, x] = L[b, 5*y + r, x] ;; M square", "Z[b, y, x] = G[r] . Q[b, y, r, x] ;; M mul V add"],
         # is no product of one axis alone
         ["Z[b, y, x] = G[r] . X[b, y + r - 2, x] . U[b, y + r - 1, x] ;; M mul V add"],
+        # has no filter
+        ["Z[b, y, x] = X[b, y + r - 2, x] . U[b, y + r - 2, x] . X[b, y + r - 2, x] ;; M mul V add"],
+        # is no sum of products
+        ["Z[b, y, x] = G[r] . U[b, y + r - 2, x] . X[b, y + r - 2, x] ;; M add V max"],
+        # has a second operand along the filter
+        ["Z[b, y, x] = G[r] . F[r, s] . X[b, y + r - 2, x + s - 1] ;; M mul V add"],
         # has one filter for both axes
         ["Z[b, y, x] = G[r] . U[b, y, x] . X[b, y + r - 2, x + r - 2] ;; M mul V add"],
         # has one window

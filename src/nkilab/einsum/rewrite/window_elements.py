@@ -137,12 +137,11 @@ def _with_filter_once(einsum: Einsum, added: Additions) -> list[Einsum]:
     windows = windows_of(einsum, added.cascade) if len(einsum.accesses) > 2 else ()
     for window in windows:
         inner = [a for a in einsum.accesses if window.summed in a.variables]
-        at = [i for i in einsum.indices if window.place in i.variables]
         filters = [a for a in inner if a.variables == (window.summed,)]
         axes = [i for i in window.image.affine if i.at(added.sizes) != window.index]
         apart = [i for i in axes if not i.plain]
         is_image = apart and all(len(i.variables) > 1 for i in apart) and len({*axes}) == len(axes)
-        if len(at) == 2 == len(inner) and len(filters) == 1 and is_image:
+        if len(inner) == 2 and len(filters) == 1 and is_image:
             return _along_one(einsum, window, filters[0], added)
     return []
 
