@@ -82,7 +82,7 @@ def _in_lanes(cascade: Cascade, partitions: int) -> Cascade:
     return cascade if has_few_rows(cascade, partitions) else joined(cascade, partitions)
 
 
-def _in_parts(cascade: Cascade, partitions: int) -> Cascade:
+def _in_parts(cascade: Cascade, _: int) -> Cascade:
     """Axes in parts, and small operands along what then stands beside these; where both can be."""
     parted = with_split_ranks(cascade)
     repeated = with_repeated_operands(parted) if parted is not cascade else parted

@@ -7,7 +7,6 @@ in `Y[y, x] = G[r] . H[s] . X[y + r, x + s]` the sum over r is one at each eleme
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
@@ -18,13 +17,12 @@ from ..language.additions import Additions
 from ..language.ast import Access, Affine, Cascade, Einsum, Index, Kind, Operand, Scalar, plain
 from ..language.operators import OPERATORS
 from .common import reading
-from .filters import Window as Filtered
-from .filters import windows_of
+from .filters import Window, windows_of
 
 # times as many elements as their axis that windows have, from which they are worth it
 OVERLAP = 2
-# the index of windows, and the extent of their axis
-Window = tuple[Affine, int]
+# by which windows are read, and the extent of their axis
+WindowIndex = tuple[Affine, int]
 
 
 def with_elements_once(cascade: Cascade) -> Cascade:
@@ -50,7 +48,7 @@ def _once(einsum: Einsum, added: Additions, same: dict[str, tuple[Access, Access
 
 
 def _made_once(
-    einsum: Einsum, operands: Sequence[Operand], window: Window, added: Additions
+    einsum: Einsum, operands: Sequence[Operand], window: WindowIndex, added: Additions
 ) -> tuple[Einsum, Access]:
     """What an Einsum makes of operands at each element of an axis, and how its windows read that."""
     along = added.rank(f"{einsum.name.upper()}_ALONG", window[1]).lower()
@@ -62,17 +60,16 @@ def _made_once(
     return product, replace(once, indices=(*plain(names), window[0]))
 
 
-def _of_each_element(einsum: Einsum, added: Additions) -> Window | None:
+def _of_each_element(einsum: Einsum, added: Additions) -> WindowIndex | None:
     """The windows that an element-wise Einsum reads, where it has zeros beyond their axis; None if not so."""
     cascade, output = added.cascade, [i.plain for i in einsum.output.affine]
-    is_inner = einsum.name not in cascade.outputs and not einsum.is_placed and not einsum.reduced
-    if not is_inner or len(cascade.writers(einsum.name)) > 1:
+    if einsum.name in cascade.outputs or einsum.is_placed or einsum.reduced:
         return None
     window = next(_windows(einsum.accesses, einsum, added), None)
-    if window is None or not {*window[0].variables} <= {*output} or not _is_read(einsum, window[0], cascade):
+    if window is None or not {*window[0].variables} <= {*output} or len(cascade.writers(einsum.name)) > 1:
         return None
     is_kept = _is_within(*window, einsum, cascade) or _keeps_zeros(einsum, window[0], added)
-    return window if is_kept else None
+    return window if is_kept and _is_read(einsum, window[0], cascade) else None
 
 
 def _is_read(einsum: Einsum, window: Affine, cascade: Cascade) -> bool:
@@ -92,9 +89,9 @@ def _is_within(index: Index, size: int, einsum: Einsum, cascade: Cascade) -> boo
     return low >= 0 and high < size
 
 
-def _windows(accesses: Iterable[Access], einsum: Einsum, added: Additions) -> Iterator[Window]:
-    """The windows that overlap and of which all of some operands are read that have their variables."""
-    axes = Counter(
+def _windows(accesses: Iterable[Access], einsum: Einsum, added: Additions) -> Iterator[WindowIndex]:
+    """By which indices operands read windows that overlap, and have their variables nowhere else."""
+    axes = dict.fromkeys(
         (i.at(added.sizes), n)
         for a in accesses for i, n in zip(a.affine, added.cascade.shape(a.tensor), strict=True)
     )  # fmt: skip
@@ -146,7 +143,7 @@ def _with_filter_once(einsum: Einsum, added: Additions) -> list[Einsum]:
     return []
 
 
-def _along_one(einsum: Einsum, window: Filtered, weights: Access, added: Additions) -> list[Einsum]:
+def _along_one(einsum: Einsum, window: Window, weights: Access, added: Additions) -> list[Einsum]:
     """The sum with the filter of one axis, at each element of the others, and the sum with their filters."""
     image, whole = window.image, list[Affine]()
     for index, size in zip(image.affine, added.cascade.shape(image.tensor), strict=True):
